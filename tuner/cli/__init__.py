@@ -1,0 +1,35 @@
+"""The `tuner` command: parses, calls one function of the core, hands the result on. No maths and no I/O here."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from tuner.errors import TunerError
+
+app = typer.Typer(
+    name="tuner",
+    help="Should you turn on speculative decoding for your workload, with what, and how sure are we?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; a TunerError becomes one sentence on stderr and its exit code."""
+    try:
+        app()
+    except TunerError as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("tuner: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+@app.callback()
+def root() -> None:
+    """Measure, decide and explain speculative decoding on your own engine."""
