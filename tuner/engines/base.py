@@ -43,9 +43,7 @@ class Engine(Protocol):
     def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
         """Raise UserError for what this engine and version would refuse or silently change."""
 
-    def launch(
-        self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str
-    ) -> Launch:
+    def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
         """The command that is run to measure: loopback, one port, per-request acceptance on."""
 
     def deploy_command(self, target: str, spec: SpecConfig, options: LaunchOptions) -> tuple[str, ...]:

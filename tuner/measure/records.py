@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,7 @@ class RequestRecord:
     @property
     def chunk_gaps_s(self) -> tuple[float, ...]:
         times = [t for t, _ in self.chunks]
-        return tuple(b - a for a, b in zip(times, times[1:], strict=False))
+        return tuple(b - a for a, b in itertools.pairwise(times))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,7 @@ class SpecConfig:
         if self.tree is not None:
             _check_tree(self.tree)
         elif self.n < 1:
-            raise UserError(
-                f"method '{self.method}' needs n >= 1 (tokens drafted per verify step), got {self.n}"
-            )
+            raise UserError(f"method '{self.method}' needs n >= 1 (tokens drafted per verify step), got {self.n}")
         if self.method in DRAFT_METHODS and not self.draft:
             raise UserError(f"method '{self.method}' needs a draft: give the folder or hub id of its weights")
 

@@ -122,14 +122,10 @@ class EngineOptions(Strict):
 
     args: list[str] = []
     env: dict[str, str] = {}
-    max_running_requests: PositiveInt | None = Field(
-        None, description="default: the largest concurrency, or 64"
-    )
+    max_running_requests: PositiveInt | None = Field(None, description="default: the largest concurrency, or 64")
     max_model_len: PositiveInt | None = None
     tensor_parallel: PositiveInt = 1
-    prefix_caching: bool = Field(
-        False, description="off while measuring, so that repeated prompts stay comparable"
-    )
+    prefix_caching: bool = Field(False, description="off while measuring, so that repeated prompts stay comparable")
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(None, description="default: a free one")
     ready_timeout_s: PositiveFloat = 900.0
 
