@@ -1,0 +1,132 @@
+"""The vLLM adapter: commands, per-request acceptance and log facts, by version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.base import Launch, LaunchOptions
+from tuner.engines.environments import Environment
+from tuner.engines.vllm_log import read_facts, root_cause
+from tuner.engines.vllm_versions import PER_REQUEST_METRICS, check_method, parse_version, speculative_args
+from tuner.errors import UserError
+from tuner.measure.records import EngineFacts, SpecSteps
+from tuner.spec.speculation import SpecConfig
+
+SERVED_NAME = "target"
+#: vLLM overrides an explicit method when the draft's path, lower-cased, holds one of these (0.32).
+MISLEADING_PATHS = ("eagle-", "eagle3", "dflash", "dspark")
+#: Flags that tuner sets itself, the same in every arm; a workload may not set them too.
+OWN_FLAGS = (
+    "--model", "--host", "--port", "--served-model-name", "--api-key", "--max-num-seqs", "--speculative-config",
+    "--spec-method", "--spec-model", "--spec-tokens", "--per-request-spec-decode-metrics", "--disable-log-stats",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class VllmEngine:
+    """vLLM run from its own environment."""
+
+    environment: Environment
+
+    def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
+        version = parse_version(self.environment.version)
+        for flag in options.args:
+            if flag.split("=")[0] in OWN_FLAGS:
+                raise UserError(f"engine_options.args has {flag.split('=')[0]}, which tuner sets itself: remove it")
+        if spec.is_off:
+            return
+        check_method(spec, version)
+        draft_tp = dict(spec.options).get("draft_tensor_parallel_size")
+        if draft_tp not in (None, 1, options.tensor_parallel):
+            raise UserError(
+                f"draft_tensor_parallel_size {draft_tp} does not go with tensor_parallel {options.tensor_parallel}: "
+                f"use 1 or {options.tensor_parallel}"
+            )
+        if spec.draft and spec.method in ("draft_model", "medusa"):
+            misleading = [text for text in MISLEADING_PATHS if text in spec.draft.lower()]
+            if misleading:
+                raise UserError(
+                    f"the path of the {spec.method} draft holds '{misleading[0]}', from which vLLM takes another "
+                    f"method than the one asked for: move {spec.draft} to a folder without it"
+                )
+        if spec.draft and Path(spec.draft).is_dir() and not (Path(spec.draft) / "config.json").is_file():
+            raise UserError(f"the draft folder {spec.draft} has no config.json: give the folder of a saved model")
+
+    def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
+        if not self.environment.python:
+            raise UserError(
+                f"engine '{self.environment.name}' is an address that already serves: it cannot be launched"
+            )
+        argv = [self.environment.python, "-m", "vllm.entrypoints.openai.api_server", "--model", target]
+        argv += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME]
+        argv += self._shared_args(options)
+        if not options.prefix_caching:
+            argv.append("--no-enable-prefix-caching")
+        argv += [*options.args, *speculative_args(spec, parse_version(self.environment.version))]
+        if not spec.is_off and parse_version(self.environment.version) >= PER_REQUEST_METRICS:
+            argv += ["--per-request-spec-decode-metrics", "detailed"]
+        env = self._env(target, spec) | dict(options.env)
+        secret = (("VLLM_API_KEY", api_key),)
+        return Launch(tuple(argv), tuple(sorted(env.items())), secret, f"http://127.0.0.1:{port}", SERVED_NAME)
+
+    def deploy_command(self, target: str, spec: SpecConfig, options: LaunchOptions) -> tuple[str, ...]:
+        # The CPU build's distribution has another name, and the `vllm` script refuses to start under it.
+        cpu = self.environment.device == "cpu"
+        head = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model"] if cpu else ["vllm", "serve"]
+        spec_args = speculative_args(spec, parse_version(self.environment.version))
+        return (*head, target, *self._shared_args(options), *options.args, *spec_args)
+
+    def _shared_args(self, options: LaunchOptions) -> list[str]:
+        args = ["--max-num-seqs", str(options.max_running_requests), "--seed", str(options.seed)]
+        if options.max_model_len:
+            args += ["--max-model-len", str(options.max_model_len)]
+        if options.tensor_parallel > 1:
+            args += ["--tensor-parallel-size", str(options.tensor_parallel)]
+        return args
+
+    def _env(self, target: str, spec: SpecConfig) -> dict[str, str]:
+        env = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+        if self.environment.device == "cpu":
+            env["VLLM_CPU_KVCACHE_SPACE"] = "1"
+        if all(Path(path).is_dir() for path in (target, spec.draft) if path):
+            env["HF_HUB_OFFLINE"] = "1"
+        return env
+
+    def ready_path(self) -> str:
+        return "/health"
+
+    def request_extras(self, spec: SpecConfig) -> dict[str, Any]:
+        return {}
+
+    def read_spec_steps(self, events: Sequence[Mapping[str, Any]], spec: SpecConfig) -> SpecSteps | None:
+        for event in reversed(events):
+            told = (event.get("metrics") or {}).get("speculative_decoding")
+            if told:
+                return _spec_steps(told)
+        return None
+
+    def read_facts(self, log: str, server_info: Mapping[str, Any] | None = None) -> EngineFacts:
+        return read_facts(log)
+
+    def root_cause(self, log: str) -> str | None:
+        return root_cause(log)
+
+
+def _spec_steps(told: Mapping[str, Any]) -> SpecSteps:
+    accepted, drafted = told.get("per_step_accepted"), told.get("per_step_drafted")
+    return SpecSteps(
+        histogram=tuple(told["acceptance_histogram"]),
+        drafted=told["num_draft_tokens"],
+        accepted_by_step=tuple(accepted) if accepted is not None else None,
+        drafted_by_step=tuple(drafted) if drafted is not None else None,
+    )
+
+
+def resolved_json(spec: SpecConfig, version: str) -> str:
+    """The speculative config as shown to people: the JSON, or `off`."""
+    args = speculative_args(spec, parse_version(version))
+    return json.dumps(json.loads(args[1])) if len(args) == 2 else " ".join(args) or "off"

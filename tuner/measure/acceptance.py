@@ -1,0 +1,127 @@
+"""Acceptance from what verify steps did: a_k, alpha_k, alpha, tau and the draft acceptance rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.measure.records import RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceCounts:
+    """Counts that add over requests, and all that acceptance is made of.
+
+    `reached[k-1]`: drafting steps in which the first k drafted tokens were all accepted; `full`: drafting steps that
+    accepted everything they drafted (censored: they say nothing of the token after). `drafted` and `verify_steps`
+    (drafting or not) are None where the source does not tell.
+    """
+
+    drafting_steps: int
+    accepted: int
+    reached: tuple[int, ...]
+    full: int
+    drafted: int | None = None
+    verify_steps: int | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.reached)
+
+    @property
+    def a(self) -> tuple[float, ...] | None:
+        """Marginal acceptance a_1..a_N; None without a drafting step."""
+        if not self.drafting_steps:
+            return None
+        return tuple(count / self.drafting_steps for count in self.reached)
+
+    @property
+    def alpha_by_position(self) -> tuple[float | None, ...] | None:
+        """Conditional acceptance a_k / a_(k-1); None from the position no step reached."""
+        if not self.drafting_steps:
+            return None
+        before = (self.drafting_steps, *self.reached[:-1])
+        return tuple(now / prior if prior else None for now, prior in zip(self.reached, before, strict=True))
+
+    @property
+    def alpha(self) -> float | None:
+        """Censored maximum likelihood under i.i.d.: accepted / (accepted + steps that ended in a rejection)."""
+        trials = self.accepted + self.drafting_steps - self.full
+        return self.accepted / trials if trials else None
+
+    @property
+    def draft_acceptance_rate(self) -> float | None:
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def tau(self) -> float | None:
+        """Tokens emitted per verify step, bonus included; over all verify steps where these are known."""
+        steps = self.verify_steps if self.verify_steps is not None else self.drafting_steps
+        return 1 + self.accepted / steps if steps else None
+
+    @property
+    def drafting_share(self) -> float | None:
+        """Share of verify steps in which anything was drafted."""
+        return self.drafting_steps / self.verify_steps if self.verify_steps else None
+
+    def __add__(self, other: AcceptanceCounts) -> AcceptanceCounts:
+        width = max(self.n, other.n)
+        return AcceptanceCounts(
+            drafting_steps=self.drafting_steps + other.drafting_steps,
+            accepted=self.accepted + other.accepted,
+            reached=tuple(a + b for a, b in zip(_wide(self.reached, width), _wide(other.reached, width), strict=True)),
+            full=self.full + other.full,
+            drafted=_sum(self.drafted, other.drafted),
+            verify_steps=_sum(self.verify_steps, other.verify_steps),
+        )
+
+
+def tau_at(a: Sequence[float], n: int) -> float:
+    """tau(n) = 1 + a_1 + ... + a_n from one run at a larger N. Autoregressive drafts only (DEFINITIONS, Formulas)."""
+    if not 0 <= n <= len(a):
+        raise ValueError(f"n = {n} is outside 0..{len(a)}, the positions that were measured")
+    return 1 + sum(a[:n])
+
+
+def request_counts(request: RequestRecord, n: int) -> AcceptanceCounts | None:
+    """One request's counts at `n` drafted tokens per step; None when its engine told nothing.
+
+    Verify steps that drafted nothing are what the emitted tokens leave over: every step emits 1 + accepted, the first
+    token comes from the prefill, and the last step may be cut short by the output limit.
+    """
+    spec = request.spec
+    if spec is None:
+        return None
+    histogram = spec.histogram
+    width = max(n, len(histogram) - 1)
+    reached = tuple(sum(histogram[k:]) for k in range(1, width + 1))
+    if spec.accepted_by_step is not None and spec.drafted_by_step is not None:
+        pairs = zip(spec.accepted_by_step, spec.drafted_by_step, strict=True)
+        full = sum(accepted >= drafted for accepted, drafted in pairs)
+    else:
+        full = histogram[n] if len(histogram) > n else 0
+    verify_steps = spec.verify_steps
+    if verify_steps is None:
+        verify_steps = spec.drafting_steps + max(0, request.n_out - 1 - spec.drafting_steps - spec.accepted)
+    return AcceptanceCounts(spec.drafting_steps, spec.accepted, reached, full, spec.drafted, verify_steps)
+
+
+def pool(counts: Sequence[AcceptanceCounts]) -> AcceptanceCounts | None:
+    """Sum by verify step, never an average of requests' ratios; None of nothing."""
+    total: AcceptanceCounts | None = None
+    for one in counts:
+        total = one if total is None else total + one
+    return total
+
+
+def cell_counts(requests: Sequence[RequestRecord], n: int) -> AcceptanceCounts | None:
+    """Pooled counts of the requests whose engine told them."""
+    return pool([c for c in (request_counts(r, n) for r in requests) if c is not None])
+
+
+def _wide(values: tuple[int, ...], width: int) -> tuple[int, ...]:
+    return values + (0,) * (width - len(values))
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b

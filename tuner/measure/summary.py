@@ -1,0 +1,167 @@
+"""A cell's figures with their intervals: latency, throughput, goodput, step time and acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.measure.acceptance import AcceptanceCounts, cell_counts, request_counts
+from tuner.measure.records import Cell, CellKey, RequestRecord, percentile
+from tuner.measure.statistics import Array, Estimate, bootstrap, mean, median, ratio_of_sums
+from tuner.spec.speculation import SpecConfig
+
+
+@dataclass(frozen=True, slots=True)
+class CellSummary:
+    """Figures of one cell, seconds and tokens; None is not measured. Percentiles are over completed requests."""
+
+    key: CellKey
+    spec: SpecConfig
+    requests: int
+    failed: int
+    tpot_p50_s: Estimate | None
+    tpot_mean_s: Estimate | None
+    ttft_p50_s: Estimate | None
+    throughput_tok_s: Estimate | None
+    goodput: Estimate | None
+    step_s: Estimate | None
+    counts: AcceptanceCounts | None
+    tau: Estimate | None
+    alpha: Estimate | None
+    a: tuple[Estimate, ...] | None
+    percentiles_s: Mapping[str, float]
+    client_limited: bool
+
+
+def summarise(cell: Cell, spec: SpecConfig, slo_ms: Mapping[str, float], seed: int = 0) -> CellSummary:
+    """All figures of a cell. `slo_ms`: objectives by name (`ttft_p95_ms`), from which goodput is counted."""
+    done = cell.completed
+    counts = None if spec.is_off else cell_counts(done, spec.depth)
+    tau, alpha, a = _acceptance(done, spec, seed)
+    tpots = [[r.tpot_s] for r in done if r.tpot_s is not None]
+    ttfts = [[r.ttft_s] for r in done if r.ttft_s is not None]
+    return CellSummary(
+        key=cell.key,
+        spec=spec,
+        requests=len(done),
+        failed=len(cell.measured) - len(done),
+        tpot_p50_s=bootstrap(tpots, median, seed),
+        tpot_mean_s=bootstrap(tpots, mean, seed),
+        ttft_p50_s=bootstrap(ttfts, median, seed),
+        throughput_tok_s=_throughput(cell, seed),
+        goodput=_goodput(cell.measured, slo_ms, seed),
+        step_s=_step_time(done, spec, seed),
+        counts=counts,
+        tau=tau,
+        alpha=alpha,
+        a=a,
+        percentiles_s=_percentiles(done),
+        client_limited=cell.health.limited,
+    )
+
+
+def window_tokens(requests: Sequence[RequestRecord], start_s: float, end_s: float) -> float:
+    """Output tokens that arrived inside the window, every phase; counts are interpolated between chunk arrivals."""
+    total = 0.0
+    for request in requests:
+        if not request.chunks:
+            continue
+        times = np.array([0.0, *(t for t, _ in request.chunks)]) + request.sent_s
+        tokens = np.array([0.0, *(float(n) for _, n in request.chunks)])
+        # Nothing arrives between sending and the first chunk: the first tokens count at their arrival.
+        times[0] = times[1]
+        total += float(np.interp(end_s, times, tokens, left=0.0) - np.interp(start_s, times, tokens, left=0.0))
+    return total
+
+
+def verify_steps(request: RequestRecord, spec: SpecConfig) -> int | None:
+    """Verify steps of the decoding phase: one a token without speculation."""
+    if spec.is_off:
+        return max(0, request.n_out - 1)
+    counts = request_counts(request, spec.depth)
+    return counts.verify_steps if counts else None
+
+
+def meets_slo(request: RequestRecord, slo_ms: Mapping[str, float]) -> bool:
+    """Whether one request keeps every limit; a failed request, or an undefined figure, does not."""
+    if not request.ok:
+        return False
+    gaps = list(request.chunk_gaps_s)
+    for name, limit_ms in slo_ms.items():
+        figure, share = name.removesuffix("_ms").rsplit("_p", 1)
+        seen = {"ttft": request.ttft_s, "tpot": request.tpot_s, "e2e": request.e2e_s}.get(figure)
+        if figure == "chunk_gap":
+            seen = percentile(gaps, int(share) / 100) if gaps else None
+        if seen is None or seen * 1000 > limit_ms:
+            return False
+    return True
+
+
+def _throughput(cell: Cell, seed: int) -> Estimate | None:
+    """Tokens in the window over its length; the interval from resampling requests' tokens and times in the system.
+
+    In a closed loop the slots are always busy, so throughput is proportional to tokens over time in the system.
+    """
+    start, end = cell.window_s
+    rows = [[float(r.n_out), r.ended_s] for r in cell.completed if r.ended_s > 0]
+    spread = bootstrap(rows, ratio_of_sums(), seed)
+    if spread is None or end <= start:
+        return None
+    return spread.scaled(window_tokens(cell.requests, start, end) / (end - start) / spread.value)
+
+
+def _goodput(measured: Sequence[RequestRecord], slo_ms: Mapping[str, float], seed: int) -> Estimate | None:
+    if not slo_ms:
+        return None
+    return bootstrap([[float(meets_slo(r, slo_ms))] for r in measured], mean, seed)
+
+
+def _step_time(done: Sequence[RequestRecord], spec: SpecConfig, seed: int) -> Estimate | None:
+    """L: decoding time over verify steps, pooled."""
+    rows = []
+    for request in done:
+        steps = verify_steps(request, spec)
+        if steps and len(request.chunks) > 1:
+            rows.append([request.chunks[-1][0] - request.chunks[0][0], float(steps)])
+    return bootstrap(rows, ratio_of_sums(), seed)
+
+
+def _acceptance(
+    done: Sequence[RequestRecord], spec: SpecConfig, seed: int
+) -> tuple[Estimate | None, Estimate | None, tuple[Estimate, ...] | None]:
+    """tau, alpha and a_1..a_N with intervals from one resampling of requests."""
+    counts = [c for c in (request_counts(r, spec.depth) for r in done) if c] if not spec.is_off else []
+    if len(counts) < 2 or not sum(c.drafting_steps for c in counts):
+        return None, None, None
+    width = max(c.n for c in counts)
+    rows = [
+        [c.drafting_steps, c.accepted, c.drafting_steps - c.full, c.verify_steps or c.drafting_steps]
+        + [c.reached[k] if k < c.n else 0 for k in range(width)]
+        for c in counts
+    ]
+
+    def tau(data: Array) -> Array:
+        total = data.sum(axis=-2)
+        return np.asarray(1 + total[..., 1] / total[..., 3])
+
+    def alpha(data: Array) -> Array:
+        total = data.sum(axis=-2)
+        return np.asarray(total[..., 1] / (total[..., 1] + total[..., 2]))
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_position = [bootstrap(rows, ratio_of_sums(4 + k, 0), seed) for k in range(width)]
+        pooled = bootstrap(rows, tau, seed), bootstrap(rows, alpha, seed)
+    return *pooled, tuple(a for a in by_position if a is not None)
+
+
+def _percentiles(done: Sequence[RequestRecord]) -> dict[str, float]:
+    figures = {
+        "ttft": [r.ttft_s for r in done if r.ttft_s is not None],
+        "tpot": [r.tpot_s for r in done if r.tpot_s is not None],
+        "e2e": [r.e2e_s for r in done if r.e2e_s is not None],
+        "chunk_gap": [gap for r in done for gap in r.chunk_gaps_s],
+    }
+    shares = (50, 95, 99)
+    return {f"{name}_p{s}": percentile(values, s / 100) for name, values in figures.items() if values for s in shares}
