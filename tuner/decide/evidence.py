@@ -1,0 +1,86 @@
+"""All trials of a study with their cells' figures: the one thing recommendations are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.measure.compare import compare
+from tuner.measure.records import Cell, CellKey, Load, Trial
+from tuner.measure.statistics import Estimate
+from tuner.measure.summary import CellSummary, summarise
+from tuner.spec.speculation import SpecConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial with the figures of its cells."""
+
+    trial: Trial
+    cells: Mapping[CellKey, CellSummary]
+
+    @property
+    def spec(self) -> SpecConfig:
+        return self.trial.spec
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was measured, and on which terms it is compared."""
+
+    tried: tuple[Tried, ...]
+    objective: str = "tpot_p50"
+    slo_ms: tuple[tuple[str, float], ...] = ()
+    seed: int = 0
+
+    @property
+    def keys(self) -> tuple[CellKey, ...]:
+        """Cells in the order they were first measured."""
+        return tuple(dict.fromkeys(key for one in self.tried for key in one.cells))
+
+    @property
+    def baselines(self) -> tuple[Tried, ...]:
+        return tuple(one for one in self.tried if one.spec.is_off)
+
+    def baseline(self, key: CellKey) -> Tried | None:
+        return next((one for one in self.baselines if key in one.cells), None)
+
+    def specs(self) -> tuple[SpecConfig, ...]:
+        """Configurations with at least one measured cell, off first."""
+        seen = dict.fromkeys(one.spec for one in self.tried if one.cells)
+        return tuple(sorted(seen, key=lambda spec: not spec.is_off))
+
+    def best_trial(self, spec: SpecConfig, key: CellKey) -> Tried | None:
+        """The first trial of `spec` that has the cell."""
+        return next((one for one in self.tried if one.spec == spec and key in one.cells), None)
+
+    def ratio(self, first: SpecConfig, second: SpecConfig, key: CellKey) -> Estimate | None:
+        """How many times better `second` is than `first` in a cell, paired; None where either is missing."""
+        a, b = self.best_trial(first, key), self.best_trial(second, key)
+        if a is None or b is None:
+            return None
+        cells: list[Cell | None] = [a.trial.cell(key), b.trial.cell(key)]
+        if cells[0] is None or cells[1] is None:
+            return None
+        return compare(cells[0], cells[1], self.objective, dict(self.slo_ms), self.seed)
+
+    def drift(self, load: Load) -> Estimate | None:
+        """The last off run over the first at one load, in the objective: 1 is no drift. None with a single off run."""
+        for key in (k for k in self.keys if k.load == load):
+            runs = [one.trial.cell(key) for one in self.baselines if key in one.cells]
+            cells = [cell for cell in runs if cell is not None]
+            if len(cells) >= 2:
+                return compare(cells[0], cells[-1], self.objective, dict(self.slo_ms), self.seed)
+        return None
+
+
+def gather(
+    trials: Sequence[Trial], objective: str, slo_ms: Mapping[str, float] | None = None, seed: int = 0
+) -> Evidence:
+    """Summarise every cell that has a completed request."""
+    slo = dict(slo_ms or {})
+    tried = tuple(
+        Tried(trial, {cell.key: summarise(cell, trial.spec, slo, seed) for cell in trial.cells if cell.completed})
+        for trial in trials
+    )
+    return Evidence(tried, objective, tuple(sorted(slo.items())), seed)

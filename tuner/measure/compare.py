@@ -1,0 +1,46 @@
+"""Two arms on the same requests: how many times better the second is, paired, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tuner.measure.records import Cell, RequestRecord
+from tuner.measure.statistics import Array, Estimate, bootstrap, mean_ratio, median_ratio
+from tuner.measure.summary import meets_slo
+
+Pair = tuple[RequestRecord, RequestRecord]
+
+
+def pairs(first: Cell, second: Cell) -> list[Pair]:
+    """Requests both arms completed, matched by their place in the sequence and their prompt."""
+    other = {(r.index, r.prompt): r for r in second.completed}
+    return [(r, other[(r.index, r.prompt)]) for r in first.completed if (r.index, r.prompt) in other]
+
+
+def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, float], seed: int = 0) -> Estimate | None:
+    """How many times better `second` is on the objective; None when no ratio is defined."""
+    both = pairs(first, second)
+    if objective == "tpot_p50":
+        return tpot_ratio(both, seed, median=True)
+    if objective == "throughput":
+        rows = [[float(a.n_out), a.ended_s, float(b.n_out), b.ended_s] for a, b in both]
+        return bootstrap(rows, _throughput_ratio, seed)
+    good = [[float(meets_slo(b, slo_ms)), float(meets_slo(a, slo_ms))] for a, b in both]
+    if not any(a for _, a in good):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return bootstrap(good, mean_ratio, seed)
+
+
+def tpot_ratio(both: list[Pair], seed: int = 0, *, median: bool) -> Estimate | None:
+    """TPOT of the first arm over TPOT of the second: the speed-up of the second."""
+    rows = [[a.tpot_s, b.tpot_s] for a, b in both if a.tpot_s and b.tpot_s]
+    return bootstrap(rows, median_ratio if median else mean_ratio, seed)  # type: ignore[arg-type]
+
+
+def _throughput_ratio(data: Array) -> Array:
+    """Tokens over time in the system, second over first: in a closed loop proportional to throughput."""
+    total = data.sum(axis=-2)
+    return np.asarray(total[..., 2] / total[..., 3] / (total[..., 0] / total[..., 1]))
