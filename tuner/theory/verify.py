@@ -1,0 +1,125 @@
+"""The theorem under test: do speculative steps write the target's own text, and would the test notice if not?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from tuner.errors import UserError
+from tuner.theory.broken import broken_variants
+from tuner.theory.chain import ChainRules, ChainStep, generate, lossless, sample_directly
+from tuner.theory.chi2 import Chi2Test, goodness_of_fit, power, two_sample
+from tuner.theory.exact import chain_law, tokens_per_step, written_law
+from tuner.theory.markov import IntArray, Markov, joint, random_target, tilted
+from tuner.theory.rule import FloatArray
+
+# The toy pair of every `verify`: contexts of two tokens, so that a wrong context shows; see docs/theory.md.
+VOCAB, ORDER, MODEL_SEED, TILT = 4, 2, 1, 1.5
+START = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VariantCheck:
+    """One broken loop under the same test. `power` is exact; `first_token` sees the marginal of token 1 alone."""
+
+    name: str
+    joint: Chi2Test
+    first_token: Chi2Test
+    power: float
+
+    @property
+    def rejected(self) -> bool:
+        return self.joint.rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """`against_q` decides: its false-alarm rate is 5 percent by construction. The other tests are shown beside it."""
+
+    steps: int
+    seed: int
+    n: int
+    first_k: int
+    against_q: Chi2Test
+    against_samples: Chi2Test
+    first_token: Chi2Test
+    tokens_per_step: float
+    tokens_per_step_exact: float
+    variants: tuple[VariantCheck, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.against_q.rejected and all(variant.rejected for variant in self.variants)
+
+
+def toy_pair() -> tuple[Markov, Markov]:
+    target = random_target(VOCAB, ORDER, MODEL_SEED)
+    return target, tilted(target, TILT, MODEL_SEED)
+
+
+def verify(steps: int = 50_000, seed: int = 0, n: int = 3) -> Verification:
+    """Run `steps` sequences, one step each and then more until N + 1 tokens stand, and test their joint law."""
+    if steps < 1:
+        raise UserError(f"steps is {steps}; give at least 1.")
+    if not 1 <= n <= 6:
+        raise UserError(f"n is {n}; the test enumerates all texts of n + 1 tokens, for n from 1 to 6.")
+    target, draft = toy_pair()
+    first_k = n + 1
+    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(8)]
+    law = joint(target, first_k)[START]
+    rules = lossless(target, draft)
+    counts = _counts(rules, n, first_k, steps, streams[0])
+    direct = sample_directly(target, _starts(steps), first_k, streams[1])
+    one = ChainStep(rules, n)(_starts(steps), streams[2])
+    return Verification(
+        steps=steps,
+        seed=seed,
+        n=n,
+        first_k=first_k,
+        against_q=goodness_of_fit(counts, law),
+        against_samples=two_sample(counts, count_texts(direct, VOCAB)),
+        first_token=goodness_of_fit(_first_token(counts), target.rows[START]),
+        tokens_per_step=float(one.emitted.mean()),
+        tokens_per_step_exact=float(tokens_per_step(chain_law(rules, n))[START]),
+        variants=tuple(
+            _check_variant(name, broken, n, steps, law, stream)
+            for (name, broken), stream in zip(
+                broken_variants(target, draft).items(), streams[3:], strict=True
+            )
+        ),
+    )
+
+
+def _check_variant(
+    name: str, rules: ChainRules, n: int, steps: int, law: FloatArray, rng: Generator
+) -> VariantCheck:
+    first_k = n + 1
+    counts = _counts(rules, n, first_k, steps, rng)
+    return VariantCheck(
+        name=name,
+        joint=goodness_of_fit(counts, law),
+        first_token=goodness_of_fit(_first_token(counts), law.reshape(VOCAB, -1).sum(axis=1)),
+        power=power(written_law(chain_law(rules, n), first_k)[START], law, steps),
+    )
+
+
+def count_texts(texts: IntArray, vocab: int) -> IntArray:
+    """Counts over vocab**k cells; a text of k tokens is read in base `vocab`, as in `markov.joint`."""
+    code = np.zeros(len(texts), dtype=np.int64)
+    for column in texts.T:
+        code = code * vocab + column
+    return np.bincount(code, minlength=vocab ** texts.shape[1])
+
+
+def _counts(rules: ChainRules, n: int, first_k: int, steps: int, rng: Generator) -> IntArray:
+    return count_texts(generate(ChainStep(rules, n), _starts(steps), first_k, rng), VOCAB)
+
+
+def _first_token(counts: IntArray) -> IntArray:
+    return np.asarray(counts.reshape(VOCAB, -1).sum(axis=1), dtype=np.int64)
+
+
+def _starts(steps: int) -> IntArray:
+    return np.full(steps, START, dtype=np.int64)
