@@ -18,7 +18,7 @@ MEMORY_ORDER = ("off", "ngram", "suffix", "mtp", "medusa", "eagle", "eagle3", "d
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One configuration against off in one cell. `ratio` is the speed-up (or the objective's gain), above 1 is better."""
+    """One configuration against off in one cell. `ratio`: the gain in the objective, above 1 is better."""
 
     spec: SpecConfig
     key: CellKey

@@ -37,7 +37,7 @@ def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, floa
 def tpot_ratio(both: list[Pair], seed: int = 0, *, median: bool) -> Estimate | None:
     """TPOT of the first arm over TPOT of the second: the speed-up of the second."""
     rows = [[a.tpot_s, b.tpot_s] for a, b in both if a.tpot_s and b.tpot_s]
-    return bootstrap(rows, median_ratio if median else mean_ratio, seed)  # type: ignore[arg-type]
+    return bootstrap(rows, median_ratio if median else mean_ratio, seed)
 
 
 def _throughput_ratio(data: Array) -> Array:
