@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-ORPHAN_GRACE_S = 5.0  # the tuner is gone: its engine is to be gone within 10 s, whatever grace it asked for
-STRAY_GRACE_S = 2.0
+ORPHAN_GRACE_S = 4.0  # the tuner is gone: its engine is to be gone within 10 s, whatever grace it asked for
+STRAY_GRACE_S = 1.0
 GIVE_UP_S = 10.0  # after SIGKILL; only a process stuck in the kernel takes this long
 POLL_S = 0.05
 TUNER_CHECK_S = 1.0
