@@ -1,0 +1,145 @@
+"""A workload with everything it names found: engine, model, drafts, prompts. All of it before any launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.engines import engine_for
+from tuner.engines.base import LaunchOptions
+from tuner.engines.environments import Environment, find_environment
+from tuner.engines.models import find_model
+from tuner.errors import UserError
+from tuner.measure.records import CellKey, Load
+from tuner.prompts import Prompt, interleave, load_set
+from tuner.run.cell_plan import CellPlan
+from tuner.run.process import port_is_busy
+from tuner.spec.candidates import Arm, Removed, arm_of
+from tuner.spec.load import load_workload, resolve_path
+from tuner.spec.speculation import OFF
+from tuner.spec.workload import Draft, Workload
+
+#: What `drafts: auto` tries: text lookup needs no weights and runs for every target.
+AUTO_DRAFTS = (Draft(method="ngram"),)
+WARMUP_REQUESTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One workload, resolved. `target` and every draft are folders or hub ids an engine can be given."""
+
+    workload: Workload
+    text: str
+    environments: tuple[Environment, ...]
+    target: str
+    arms: tuple[Arm, ...]
+    removed: tuple[Removed, ...]
+    prompts: tuple[Prompt, ...]
+
+    @property
+    def keys(self) -> tuple[CellKey, ...]:
+        """Every cell, by temperature, then by load from light to heavy."""
+        traffic = self.workload.traffic
+        loads = [Load(concurrency=c) for c in sorted(set(traffic.concurrency))]
+        loads += [Load(rate=r) for r in sorted(set(traffic.rates))]
+        return tuple(CellKey(load, t) for t in dict.fromkeys(self.workload.sampling.temperatures) for load in loads)
+
+    @property
+    def options(self) -> LaunchOptions:
+        chosen = self.workload.engine_options
+        return LaunchOptions(
+            max_running_requests=self.workload.running_limit,
+            max_model_len=chosen.max_model_len,
+            tensor_parallel=chosen.tensor_parallel,
+            prefix_caching=chosen.prefix_caching,
+            args=tuple(chosen.args),
+            env=tuple(sorted(chosen.env.items())),
+            seed=self.workload.seed,
+        )
+
+    def plan(self, key: CellKey, extras: dict[str, object]) -> CellPlan:
+        """What a cell sends; equal in every arm but for the engine's own request fields."""
+        workload = self.workload
+        warmup, measured = cell_size(workload, key.load)
+        return CellPlan(
+            key=key,
+            prompts=self.prompts,
+            warmup=warmup,
+            measured=measured,
+            max_output_tokens=workload.traffic.max_output_tokens,
+            sampling=workload.sampling.body(key.temperature),
+            endpoint=workload.traffic.endpoint,
+            chat_template_kwargs=workload.traffic.chat_template_kwargs,
+            extras=extras,
+            seed=workload.seed,
+            timeout_s=workload.measure.request_timeout_s,
+            # Fillers run to their end, so that the engine's counters and the records cover the same requests.
+            cancel_fillers=False,
+        )
+
+
+def cell_size(workload: Workload, load: Load) -> tuple[int, int]:
+    """(warm-up, measured) requests of a cell. Warm-up fills every slot at least once."""
+    in_flight = load.concurrency or 1
+    warmup = max(in_flight, workload.measure.warmup_requests or WARMUP_REQUESTS)
+    return warmup, max(workload.measure.requests, workload.measure.waves * in_flight)
+
+
+def read_question(path: Path) -> Question:
+    """Load and resolve `workload.yaml`, and show every configuration to every engine. UserError at the first fault."""
+    question = resolve(load_workload(path), path)
+    preflight(question)
+    return question
+
+
+def resolve(workload: Workload, path: Path) -> Question:
+    """Find everything the workload names; paths are relative to the folder of `path`."""
+    base = path.resolve().parent
+    environments = tuple(find_environment(name) for name in workload.engines)
+    target = find_model(resolve_path(base, workload.model))
+    drafts = AUTO_DRAFTS if workload.drafts == "auto" else workload.drafts
+    arms: list[Arm] = []
+    removed: list[Removed] = []
+    for draft in drafts:
+        model = find_model(resolve_path(base, draft.model)) if draft.model else None
+        arm, gone = arm_of(draft, model)
+        if not arm.configs:
+            raise UserError(f"{path}: draft '{draft.method}' has no setting left to try: {gone[0].reason}")
+        arms.append(arm)
+        removed += gone
+    return Question(
+        workload, path.read_text(encoding="utf-8"), environments, target, tuple(arms), tuple(removed),
+        _prompts(workload, base),
+    )  # fmt: skip
+
+
+def preflight(question: Question) -> None:
+    """What can be refused before an engine starts is refused here, by engine and version."""
+    port = question.workload.engine_options.port
+    if port and port_is_busy(port):
+        raise UserError(
+            f"engine_options.port {port} is in use: end what listens there, or leave port out for a free one"
+        )
+    for environment in question.environments:
+        if environment.url:
+            raise UserError(
+                f"engine '{environment.name}' is an address that already serves, and comparing settings needs "
+                "launches: register its environment with --python, or look at it as it is with "
+                f"`tuner acceptance --url {environment.url}`"
+            )
+        engine = engine_for(environment)
+        for spec in (OFF, *(spec for arm in question.arms for spec in arm.configs)):
+            engine.preflight(question.target, spec, question.options)
+
+
+def for_engine(question: Question, environment: Environment) -> Question:
+    """The same question asked of one of its engines."""
+    return replace(question, environments=(environment,))
+
+
+def _prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:
+    """As many prompts as the largest cell sends, mixed by share, in one order for every arm."""
+    loads = [Load(concurrency=c) for c in workload.traffic.concurrency] + [Load(rate=r) for r in workload.traffic.rates]
+    count = max(sum(cell_size(workload, load)) for load in loads)
+    shares = [(load_set(item.set, base), item.share) for item in workload.traffic.prompts]
+    return interleave(shares, count, workload.seed)
