@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from tuner.engines.base import Engine
 from tuner.engines.environments import Environment
 from tuner.engines.vllm import VllmEngine
 from tuner.errors import UserError
 
-ENGINES: dict[str, type[Engine]] = {"vllm": VllmEngine}
+ENGINES: Mapping[str, Callable[[Environment], Engine]] = MappingProxyType({"vllm": VllmEngine})
 
 
 def engine_for(environment: Environment) -> Engine:
     """The adapter of an environment; UserError for an engine tuner does not know."""
     if environment.engine not in ENGINES:
         raise UserError(f"engine '{environment.engine}' is not one of {', '.join(ENGINES)}")
-    return ENGINES[environment.engine](environment)  # type: ignore[call-arg]
+    return ENGINES[environment.engine](environment)

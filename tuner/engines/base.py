@@ -38,7 +38,8 @@ class Launch:
 class Engine(Protocol):
     """One engine, by version. Stateless: everything it needs is in the arguments."""
 
-    environment: Environment
+    @property
+    def environment(self) -> Environment: ...
 
     def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
         """Raise UserError for what this engine and version would refuse or silently change."""

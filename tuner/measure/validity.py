@@ -35,8 +35,8 @@ def _client(cell: Cell) -> Iterator[Finding]:
     if health.limited:
         yield Finding(
             "client-limited",
-            f"the client was busy (loop lag p99 {health.loop_lag_p99_s * 1000:.0f} ms, sends late by p99 "
-            f"{health.send_lateness_p99_s * 1000:.0f} ms, {health.cpu_share:.0%} of a core): latencies may hold its delay",
+            f"the client was slow (loop lag p99 {health.loop_lag_p99_s * 1000:.0f} ms, sends late by p99 "
+            f"{health.send_lateness_p99_s * 1000:.0f} ms, {health.cpu_share:.0%} of a core): latencies hold its delay",
         )
 
 
