@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from tuner.cli import engine, model
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -16,6 +17,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(engine.app, name="engine")
+app.add_typer(model.app, name="model")
 
 
 def main() -> None:

