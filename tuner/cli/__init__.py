@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tuner.cli import engine, model
+from tuner.cli import engine, model, theory
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(engine.app, name="engine")
 app.add_typer(model.app, name="model")
+app.add_typer(theory.app, name="theory")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from tuner.errors import UserError
 from tuner.theory.markov import IntArray
 from tuner.theory.rule import FloatArray
+from tuner.theory.search import first_false
 
 # Cochran's rule: below about 5 expected a bin, the statistic no longer follows its chi-square distribution.
 LEAST_EXPECTED = 5.0
@@ -80,9 +81,18 @@ def power(truth: FloatArray, law: FloatArray, samples: int) -> float:
 
     bins = merge_bins(law * samples)
     due, real = np.bincount(bins, weights=law), np.bincount(bins, weights=truth)
-    distance = samples * float(((real - due) ** 2 / due).sum())
     df = len(due) - 1
+    if df < 1:
+        return 0.0
+    distance = samples * float(((real - due) ** 2 / due).sum())
     return float(1.0 - chndtr(chdtri(df, SIGNIFICANCE), df, distance))
+
+
+def samples_needed(truth: FloatArray, law: FloatArray, wanted: float = 0.95) -> int | None:
+    """How many samples give that power; None where `truth` is the law and no number would."""
+    if float(np.abs(truth - law).max()) < 1e-12:
+        return None
+    return first_false(lambda samples: power(truth, law, samples) < wanted)
 
 
 def _result(statistic: float, df: int) -> Chi2Test:

@@ -28,7 +28,7 @@ def chain_law(rules: ChainRules, n: int) -> StepLaw:
 def prepend(weight: FloatArray, successors: np.ndarray, rest: FloatArray) -> FloatArray:
     """The law of a first token, of probability weight[s, token], followed by `rest` from the state it leads to."""
     states, vocab = weight.shape
-    later = weight[:, :, None, None] * rest[successors]
+    later: FloatArray = weight[:, :, None, None] * rest[successors]
     return later.reshape(states, vocab * rest.shape[1], states)
 
 
@@ -50,9 +50,9 @@ def _ends(rules: ChainRules) -> FloatArray:
 def _rejection(rules: ChainRules) -> FloatArray:
     rejected = rules.draft.rows * (1.0 - rules.accept)
     if not rules.keeps_rejected:
-        return rejected.sum(axis=1)[:, None, None] * rules.correction[:, :, None] * _ends(rules)
+        return np.asarray(rejected.sum(axis=1)[:, None, None] * rules.correction[:, :, None] * _ends(rules))
     after_both = _ends(rules)[rules.draft.successors()]
-    return np.einsum("sd,sc,sdce->sce", rejected, rules.correction, after_both)
+    return np.asarray(np.einsum("sd,sc,sdce->sce", rejected, rules.correction, after_both))
 
 
 def written_law(law: StepLaw, k: int) -> FloatArray:

@@ -55,6 +55,13 @@ class LoadPoint:
     at_n_max: bool
 
 
+def held_on(alphas: Sequence[float], n_max: int) -> list[float]:
+    """One alpha for each of n_max positions: those given, then the last of them again."""
+    if n_max < 1:
+        raise UserError(f"n-max is {n_max}; at least 1 token must be considered.")
+    return [alphas[min(k, len(alphas) - 1)] for k in range(n_max)]
+
+
 def acceptance_length(alphas: Sequence[float]) -> FloatArray:
     """tau(N) for N = 0..len(alphas): 1 + sum over k <= N of alpha_1 ... alpha_k, alpha_k by position."""
     rates = np.asarray(alphas, dtype=np.float64)

@@ -23,9 +23,7 @@ MAX_ORDERED_DRAWS = 400_000
 SiblingRule = Callable[[FloatArray, FloatArray, IntArray, Drafting], tuple[FloatArray, FloatArray]]
 
 
-def sibling_stages(
-    q: FloatArray, p: FloatArray, tokens: IntArray, drafting: Drafting
-) -> tuple[FloatArray, FloatArray]:
+def sibling_stages(q: FloatArray, p: FloatArray, tokens: IntArray, drafting: Drafting) -> tuple[FloatArray, FloatArray]:
     """Per sibling, the chance to keep it once all before it were rejected; and what to draw from if all are.
 
     Stage i treats the residual r as target (r = q at first) and the law its token was drafted from as draft.

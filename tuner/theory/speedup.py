@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from tuner.errors import UserError
 from tuner.theory.rule import FloatArray
+from tuner.theory.search import first_false
 
 
 def tokens_per_call(alpha: ArrayLike, n: ArrayLike) -> FloatArray:
@@ -28,9 +29,7 @@ def tokens_per_call(alpha: ArrayLike, n: ArrayLike) -> FloatArray:
 def relative_time(alpha: ArrayLike, cost: ArrayLike, n: ArrayLike) -> FloatArray:
     """Time per token in units of a plain decoding step: (1 + N c) / E."""
     _check_cost(cost)
-    return (1.0 + np.asarray(n, dtype=np.float64) * np.asarray(cost, dtype=np.float64)) / tokens_per_call(
-        alpha, n
-    )
+    return (1.0 + np.asarray(n, dtype=np.float64) * np.asarray(cost, dtype=np.float64)) / tokens_per_call(alpha, n)
 
 
 def speedup(alpha: ArrayLike, cost: ArrayLike, n: ArrayLike) -> FloatArray:
@@ -73,20 +72,6 @@ def next_token_worth(alpha: float, cost: float, n: int) -> tuple[float, float]:
     return alpha ** (n + 1) * (1.0 + n * cost), cost * float(tokens_per_call(alpha, n))
 
 
-def first_false(holds: Callable[[int], bool]) -> int:
-    """The smallest n >= 0 where `holds(n)` is False, for a predicate that once False stays False."""
-    if not holds(0):
-        return 0
-    high = 1
-    while holds(high):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return high
-
-
 def break_even_alpha(n: int, cost: float) -> float | None:
     """The alpha at which drafting N tokens costs as much as it yields, E(alpha, N) = 1 + N c; None when c > 1.
 
@@ -107,11 +92,12 @@ def break_even_alpha(n: int, cost: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Point:
+    """One N of the curve; `relative_time` is time per token in units of a plain decoding step."""
+
     n: int
     tokens_per_call: float
     relative_time: float
     speedup: float
-    break_even_alpha: float | None
 
 
 def curve(alpha: float, cost: float, n_max: int) -> tuple[Point, ...]:
@@ -121,9 +107,16 @@ def curve(alpha: float, cost: float, n_max: int) -> tuple[Point, ...]:
     numbers = np.arange(1, n_max + 1)
     tokens, times = tokens_per_call(alpha, numbers), relative_time(alpha, cost, numbers)
     return tuple(
-        Point(int(n), float(e), float(t), float(1.0 / t), break_even_alpha(int(n), cost))
-        for n, e, t in zip(numbers, tokens, times, strict=True)
+        Point(int(n), float(e), float(t), float(1.0 / t)) for n, e, t in zip(numbers, tokens, times, strict=True)
     )
+
+
+def grid(alphas: Sequence[float], n_max: int) -> tuple[list[int], list[list[float]]]:
+    """N = 1..n_max, and for each alpha its tokens per call at every N."""
+    if n_max < 1:
+        raise UserError(f"n-max is {n_max}; the table starts at N = 1.")
+    numbers = list(range(1, n_max + 1))
+    return numbers, [[float(e) for e in tokens_per_call(alpha, numbers)] for alpha in alphas]
 
 
 def _check_alpha(alpha: FloatArray) -> None:

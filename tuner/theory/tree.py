@@ -27,7 +27,7 @@ class Tree:
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        wrong = [i for i, parent in enumerate(self.parents) if not (0 <= parent < i or i == 0 and parent == -1)]
+        wrong = [i for i, parent in enumerate(self.parents) if not (0 <= parent < i or (i == 0 and parent == -1))]
         if not self.parents or wrong:
             raise UserError("a tree lists each node's parent, -1 for the root first, and parents before children.")
 

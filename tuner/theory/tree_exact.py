@@ -21,9 +21,7 @@ class NodeLaw:
     closing: FloatArray
 
 
-def node_law(
-    target: Markov, draft: Markov, k: int, drafting: Drafting, rule: SiblingRule = sibling_stages
-) -> NodeLaw:
+def node_law(target: Markov, draft: Markov, k: int, drafting: Drafting, rule: SiblingRule = sibling_stages) -> NodeLaw:
     """What happens at a node with k children in each context, summed over every draw of the children."""
     states, vocab = target.rows.shape
     if k == 0:
@@ -45,14 +43,10 @@ def node_laws(
     target: Markov, draft: Markov, tree: Tree, drafting: Drafting, rule: SiblingRule = sibling_stages
 ) -> dict[int, NodeLaw]:
     """One law for each number of children that occurs in the tree."""
-    return {
-        k: node_law(target, draft, k, drafting, rule) for k in {len(children) for children in tree.children}
-    }
+    return {k: node_law(target, draft, k, drafting, rule) for k in {len(children) for children in tree.children}}
 
 
-def node_acceptance(
-    target: Markov, draft: Markov, tree: Tree, start: FloatArray, drafting: Drafting
-) -> FloatArray:
+def node_acceptance(target: Markov, draft: Markov, tree: Tree, start: FloatArray, drafting: Drafting) -> FloatArray:
     """(nodes,): probability that each node is kept, from the distribution `start` over contexts; the root is 1.
 
     Their sum is the mean number of tokens per call: a kept node is an emitted token, and the root stands for

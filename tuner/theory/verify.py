@@ -8,9 +8,9 @@ import numpy as np
 from numpy.random import Generator
 
 from tuner.errors import UserError
-from tuner.theory.broken import broken_variants
+from tuner.theory.broken import broken_chains
 from tuner.theory.chain import ChainRules, ChainStep, generate, lossless, sample_directly
-from tuner.theory.chi2 import Chi2Test, goodness_of_fit, power, two_sample
+from tuner.theory.chi2 import Chi2Test, goodness_of_fit, power, samples_needed, two_sample
 from tuner.theory.exact import chain_law, tokens_per_step, written_law
 from tuner.theory.markov import IntArray, Markov, joint, random_target, tilted
 from tuner.theory.rule import FloatArray
@@ -22,12 +22,16 @@ START = 0
 
 @dataclass(frozen=True, slots=True)
 class VariantCheck:
-    """One broken loop under the same test. `power` is exact; `first_token` sees the marginal of token 1 alone."""
+    """One broken loop under the same test; `first_token` sees the marginal of token 1 alone.
+
+    From the exact law of the broken loop: `power` at this many steps, and the steps that give a power of 95 %.
+    """
 
     name: str
     joint: Chi2Test
     first_token: Chi2Test
     power: float
+    steps_needed: int | None
 
     @property
     def rejected(self) -> bool:
@@ -85,23 +89,21 @@ def verify(steps: int = 50_000, seed: int = 0, n: int = 3) -> Verification:
         tokens_per_step_exact=float(tokens_per_step(chain_law(rules, n))[START]),
         variants=tuple(
             _check_variant(name, broken, n, steps, law, stream)
-            for (name, broken), stream in zip(
-                broken_variants(target, draft).items(), streams[3:], strict=True
-            )
+            for (name, broken), stream in zip(broken_chains(target, draft).items(), streams[3:], strict=True)
         ),
     )
 
 
-def _check_variant(
-    name: str, rules: ChainRules, n: int, steps: int, law: FloatArray, rng: Generator
-) -> VariantCheck:
+def _check_variant(name: str, rules: ChainRules, n: int, steps: int, law: FloatArray, rng: Generator) -> VariantCheck:
     first_k = n + 1
     counts = _counts(rules, n, first_k, steps, rng)
+    truth = written_law(chain_law(rules, n), first_k)[START]
     return VariantCheck(
         name=name,
         joint=goodness_of_fit(counts, law),
         first_token=goodness_of_fit(_first_token(counts), law.reshape(VOCAB, -1).sum(axis=1)),
-        power=power(written_law(chain_law(rules, n), first_k)[START], law, steps),
+        power=power(truth, law, steps),
+        steps_needed=samples_needed(truth, law),
     )
 
 
