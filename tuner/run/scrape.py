@@ -18,7 +18,7 @@ SCRAPE_TIMEOUT_S = 5.0
 
 _IN_FLIGHT = re.compile(
     r"^(?:vllm:num_requests_(?:running|waiting)|sglang:num_(?:running|queue)_reqs"
-    r"|llamacpp:requests_(?:processing|deferred))(?:\{[^}]*\})?\s+(\S+)",
+    r"|llamacpp:requests_(?:processing|deferred))(?:\{.*\})? +(\S+)",
     re.MULTILINE,
 )
 
