@@ -25,7 +25,8 @@ ENGINE = """
 import http.server, os, signal, subprocess, sys, time
 port, habits = int(sys.argv[1]), sys.argv[2:]
 print("engine says", os.environ.get("ENGINE_KEY"), os.environ.get("PYTHONPATH"), flush=True)
-STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
+signal.alarm(120)  # should a test fail, its processes go by themselves
 def child(own_session):
     process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=own_session)
     process.stdout.readline()
@@ -39,7 +40,7 @@ if "daemon" in habits:
 if "crash" in habits:
     raise RuntimeError("no room for the KV cache")
 if "silent" in habits:
-    time.sleep(600)
+    time.sleep(120)
 asked = 0
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -350,8 +351,8 @@ def test_tuner_and_guard_killed_at_once_take_the_first_process_along(script: Pat
     parent = guard.find_process(pids[0])
     assert parent is not None
     assert b"guard.py" in cmdline(parent.parent)
+    os.kill(parent.parent, signal.SIGKILL)  # first, or it would do its work
     tuner.kill()
-    os.kill(parent.parent, signal.SIGKILL)
     tuner.communicate()
     assert gone_within(10, *pids)
 
