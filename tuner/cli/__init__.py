@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tuner.cli import engine, model, theory
+from tuner.cli import engine, init, model, schema, theory
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app = typer.Typer(
 app.add_typer(engine.app, name="engine")
 app.add_typer(model.app, name="model")
 app.add_typer(theory.app, name="theory")
+app.command("init", epilog=init.EXAMPLES)(init.init)
+app.command("schema", epilog=schema.EXAMPLES)(schema.schema)
 
 
 def main() -> None:

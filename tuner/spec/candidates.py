@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tuner.spec.draft import Draft
 from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, DRAFT_METHODS, Scalar, SpecConfig, Tree
-from tuner.spec.workload import Draft
 
 #: N worth trying where the workload names none. 24 is vLLM's own default depth of a suffix tree.
 DEFAULT_N: Mapping[str, tuple[int, ...]] = MappingProxyType(

@@ -14,7 +14,8 @@ from tuner.errors import UserError
 from tuner.prompts import load_set
 from tuner.spec.json_schema import schema_of
 from tuner.spec.problems import sentences, shown
-from tuner.spec.workload import Strict, Workload
+from tuner.spec.strict import Strict
+from tuner.spec.workload import Workload
 from tuner.spec.yaml_document import Document, Place, parse_document, read_text
 
 T = TypeVar("T", bound=Strict)

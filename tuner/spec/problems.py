@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tuner.spec.json_schema import Schema, all_keys, branches, node_at, resolved
-from tuner.spec.workload import Misfit
+from tuner.spec.strict import Misfit
 from tuner.spec.yaml_document import Document, Place
 
 #: What other tools call a key of ours that its spelling alone does not lead to.

@@ -2,217 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.config import JsonDict
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, DRAFT_METHODS, LOOKUP_METHODS
+from tuner.spec.draft import Draft, TreeAxes
+from tuner.spec.strict import UNIQUE, Misfit, PositiveFloat, PositiveInt, Strict, Text, no_repeats, rule_when
+from tuner.spec.traffic import PromptShare, Sampling, Traffic
 
-Scalar = str | int | float | bool
-Text = Annotated[str, Field(min_length=1)]
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-Method = Literal["ngram", "suffix", "draft_model", "eagle", "eagle3", "medusa", "mtp", "dflash", "dspark"]
+__all__ = [
+    "Budget", "Draft", "EngineOptions", "Measure", "PromptShare", "Sampling", "Slo", "Traffic", "TreeAxes", "Workload",
+]  # fmt: skip
 
-UNIQUE: JsonDict = {"uniqueItems": True}
-#: Keys of an engine's speculative config that have a key of their own here.
-OWN_OPTIONS = {"method": "method", "model": "model", "num_speculative_tokens": "n"}
 #: A variable whose name ends so is a secret, and a workload is stored with every study and report.
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIALS")
-
-
-class Misfit(ValueError):
-    """A key whose value does not go with another key's; `key` is the one to look at."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-class Strict(BaseModel):
-    """Base of everything typed by hand: an unknown key is an error, nothing is converted, a value never changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-def no_repeats(values: Sequence[Any] | None) -> Sequence[Any] | None:
-    for i, value in enumerate(values or ()):
-        if value in (values or ())[:i]:
-            raise ValueError(f"{value} stands there twice: remove one")
-    return values
-
-
-def _when(key: str, values: Sequence[str], then: JsonDict) -> JsonDict:
-    """A rule between keys, as JSON Schema says it; a validator beside it says it in words."""
-    return {"if": {"properties": {key: {"enum": [*values]}}, "required": [key]}, "then": then}
-
-
-class TreeAxes(Strict):
-    """Draft trees to try (SGLang): every combination of the three that a tree can have is a candidate."""
-
-    depth: list[PositiveInt] = Field(
-        min_length=1, json_schema_extra=UNIQUE, description="Levels of drafted tokens; SGLang: num-steps."
-    )
-    topk: list[PositiveInt] = Field(
-        min_length=1, json_schema_extra=UNIQUE, description="Branches of a node; SGLang: eagle-topk. 1 is a chain."
-    )
-    nodes: list[Annotated[int, Field(ge=2)]] = Field(
-        min_length=1,
-        json_schema_extra=UNIQUE,
-        description="Nodes verified per step, the root included; SGLang: num-draft-tokens.",
-    )
-
-    _unique = field_validator("depth", "topk", "nodes")(no_repeats)
-
-
-_CHAINS_ONLY = sorted(set(get_args(Method)) - AUTOREGRESSIVE_METHODS)
-_DRAFT_RULES: JsonDict = {
-    "allOf": [
-        _when("method", sorted(DRAFT_METHODS), {"required": ["model"], "properties": {"model": {"type": "string"}}}),
-        _when("method", sorted(LOOKUP_METHODS), {"properties": {"model": {"type": "null"}}}),
-        _when("method", _CHAINS_ONLY, {"properties": {"tree": {"type": "null"}}}),
-    ]
-}
-
-
-class Draft(Strict):
-    """One way to draft, with the N (tokens drafted per verify step) or the trees worth trying."""
-
-    model_config = ConfigDict(json_schema_extra=_DRAFT_RULES)
-
-    method: Method = Field(description="How tokens are drafted. `off` is always measured and is not listed.")
-    model: Text | None = Field(
-        None,
-        description="The draft's weights: a folder (./ is the folder of this file), a registered name or a hub id. "
-        "None for ngram and suffix; mtp reads the target's own unless a model is given.",
-    )
-    n: PositiveInt | Annotated[list[PositiveInt], Field(min_length=1)] | None = Field(
-        None, description="Candidates for N, one or a list. Default: what is usual for the method."
-    )
-    tree: TreeAxes | None = Field(None, description="Draft trees to try, beside the chains of `n` (SGLang).")
-    options: dict[str, Scalar] = Field(
-        {}, description="More keys of the engine's own speculative config, e.g. draft_tensor_parallel_size."
-    )
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _off_is_not_a_draft(cls, value: object) -> object:
-        if value == "off":
-            raise ValueError("off is always measured, first and last: remove this draft")
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _no_own_keys(cls, options: dict[str, Scalar]) -> dict[str, Scalar]:
-        for key in options.keys() & OWN_OPTIONS:
-            raise ValueError(f"{key} is set by the draft's own key {OWN_OPTIONS[key]}: move it there")
-        return options
-
-    @model_validator(mode="after")
-    def _fits_its_method(self) -> Draft:
-        if self.method in DRAFT_METHODS and self.model is None:
-            raise Misfit("model", f"method {self.method} needs it: give the folder or hub id of its weights")
-        if self.method in LOOKUP_METHODS and self.model is not None:
-            raise Misfit("model", f"method {self.method} drafts from the text alone: remove model")
-        if self.tree and self.method not in AUTOREGRESSIVE_METHODS:
-            allowed = ", ".join(sorted(AUTOREGRESSIVE_METHODS))
-            raise Misfit("tree", f"method {self.method} drafts no tree ({allowed} do): remove tree and give n")
-        return self
-
-
-class PromptShare(Strict):
-    """A prompt set and its share of the traffic."""
-
-    set: Text = Field(description="A set that comes with tuner, or a file of JSON lines (relative to this file).")
-    share: PositiveFloat = Field(1.0, description="Relative: 3 and 1 mean three of four requests.")
-
-
-_SOME_LOAD: JsonDict = {
-    "anyOf": [
-        {"required": [key], "properties": {key: {"type": "array", "minItems": 1}}} for key in ("concurrency", "rates")
-    ],
-    **_when("endpoint", ["completions"], {"properties": {"chat_template_kwargs": {"maxProperties": 0}}}),
-}
-
-
-class Traffic(Strict):
-    """How requests arrive and what they ask."""
-
-    model_config = ConfigDict(json_schema_extra=_SOME_LOAD)
-
-    concurrency: list[PositiveInt] = Field(
-        [], json_schema_extra=UNIQUE, description="Closed loop: requests kept in flight; every level is measured."
-    )
-    rates: list[PositiveFloat] = Field(
-        [], json_schema_extra=UNIQUE, description="Open loop: Poisson arrivals in requests per second, each measured."
-    )
-    prompts: list[PromptShare] = Field(
-        [PromptShare(set="chat")], min_length=1, description="What is asked. Your own traffic gives the truest answer."
-    )
-    max_output_tokens: PositiveInt = Field(
-        256, description="Cap on the answer's tokens; a prompt's own lower cap is kept."
-    )
-    endpoint: Literal["chat", "completions"] = Field(
-        "chat",
-        description="chat applies the model's chat template; completions sends bare text, which is for base models.",
-    )
-    chat_template_kwargs: dict[str, Scalar] = Field(
-        {}, description="Arguments of the chat template, e.g. enable_thinking: another mode is another workload."
-    )
-
-    _unique = field_validator("concurrency", "rates")(no_repeats)
-
-    @field_validator("prompts")
-    @classmethod
-    def _each_set_once(cls, prompts: list[PromptShare]) -> list[PromptShare]:
-        no_repeats([item.set for item in prompts])
-        return prompts
-
-    @model_validator(mode="after")
-    def _some_load(self) -> Traffic:
-        if not self.concurrency and not self.rates:
-            raise ValueError("give concurrency (requests in flight) or rates (requests per second), or both")
-        if self.endpoint == "completions" and self.chat_template_kwargs:
-            raise Misfit(
-                "chat_template_kwargs", "endpoint completions applies no chat template: remove them, or use chat"
-            )
-        return self
-
-
-class Sampling(Strict):
-    """Sampling sent with every request; fields not given are left to the engine."""
-
-    temperatures: list[Annotated[float, Field(ge=0, le=2)]] = Field(
-        [0.0],
-        min_length=1,
-        json_schema_extra=UNIQUE,
-        description="Each is measured and judged on its own: acceptance falls as temperature rises.",
-    )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="Nucleus sampling.")
-    top_k: Annotated[int, Field(ge=-1)] | None = Field(None, description="Keep the k likeliest tokens; -1 keeps all.")
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Keep tokens at least this likely, relative to the likeliest."
-    )
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: PositiveFloat | None = Field(None, description="1 is none.")
-    stop: list[Text] | None = Field(None, description="Texts that end an answer.")
-    ignore_eos: bool = Field(
-        False,
-        description="Forces every answer to max_output_tokens. Acceptance past the true end is not your traffic's.",
-    )
-
-    _unique = field_validator("temperatures")(no_repeats)
-
-    def body(self, temperature: float) -> dict[str, object]:
-        """The request fields for one temperature; fields not set are left to the engine."""
-        fields = self.model_dump(exclude={"temperatures", "ignore_eos"}, exclude_none=True)
-        fields["temperature"] = temperature
-        if self.ignore_eos:
-            fields["ignore_eos"] = True
-        return fields
 
 
 class Slo(Strict):
@@ -289,7 +92,7 @@ class Workload(Strict):
     """One question: this model, this traffic, these objectives; which setting, if any."""
 
     model_config = ConfigDict(
-        json_schema_extra=_when(
+        json_schema_extra=rule_when(
             "objective", ["goodput"], {"required": ["slo"], "properties": {"slo": {"minProperties": 1}}}
         )
     )

@@ -54,8 +54,12 @@ class Document:
 
     def typed(self, place: Place) -> str | None:
         """The scalar as it was typed, None where there is no scalar."""
-        _, value = self._walk(place)
+        value = self.value(place)
         return value.value if isinstance(value, yaml.ScalarNode) else None
+
+    def value(self, place: Place) -> yaml.Node:
+        """The node of a value, whose marks say where its text begins and ends."""
+        return self._walk(place)[1]
 
     def _walk(self, place: Place) -> tuple[yaml.Node, yaml.Node]:
         shown: yaml.Node = self.root

@@ -1,0 +1,53 @@
+"""`tuner schema`: the JSON Schemas of the files tuner reads and writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """
+Examples:
+
+  tuner schema                          what workload.yaml may hold
+
+  tuner schema recommendation           what recommendation.json holds
+
+  tuner schema --output workload.schema.json
+
+For completion in an editor, begin workload.yaml with the line
+
+  # yaml-language-server: $schema=workload.schema.json
+"""
+
+
+class Kind(StrEnum):
+    workload = "workload"
+    recommendation = "recommendation"
+
+
+def schema(
+    kind: Annotated[Kind, typer.Argument(help="Which file's.")] = Kind.workload,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there instead of printing it.")] = None,
+) -> None:
+    """Print the JSON Schema of workload.yaml, or of recommendation.json."""
+    text = _text(kind)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    from tuner.cli.chosen_file import write_chosen
+
+    write_chosen(output, text, replace=True)
+    typer.echo(f"wrote {output}")
+
+
+def _text(kind: Kind) -> str:
+    from importlib.resources import files
+
+    from tuner.spec.json_schema import workload_schema_text
+
+    if kind is Kind.workload:
+        return workload_schema_text()
+    return (files("tuner.report") / "recommendation.schema.json").read_text(encoding="utf-8")
