@@ -1,0 +1,60 @@
+"""What a report is made from: stored records and what was decided from them. Nothing here is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.decide.evidence import Evidence
+from tuner.decide.predict import Prediction
+from tuner.decide.rank import Recommendation, Verdict
+from tuner.engines.environments import Environment, as_stored
+from tuner.run.study_header import StudyHeader
+from tuner.spec.speculation import OFF, SpecConfig
+from tuner.spec.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInput:
+    """One engine's study. `predictions`: every chain the formula reaches, from all that was measured (for the plot);
+    the comparison with what was measured is redone here from the launches before each one.
+
+    `deploy`: the production command by configuration. `status`: complete, or why not. `cautions`: sentences.
+    `losslessness`: one sentence on whether output is still the target's; None: not verified in this study.
+    `records`: where the stored records lie; None: beside the report.
+    """
+
+    header: StudyHeader
+    evidence: Evidence
+    recommendation: Recommendation
+    predictions: tuple[Prediction, ...]
+    deploy: Mapping[SpecConfig, tuple[str, ...]]
+    status: str = "complete"
+    cautions: tuple[str, ...] = ()
+    losslessness: str | None = None
+    records: str | None = None
+
+    @property
+    def workload(self) -> Workload:
+        return Workload.model_validate(self.header.workload)
+
+    @property
+    def environments(self) -> tuple[Environment, ...]:
+        stored = self.header.environments
+        return tuple(Environment(**{name: as_stored(value) for name, value in env.items()}) for env in stored)
+
+    @property
+    def environment(self) -> Environment | None:
+        """The one the trials ran in."""
+        name = next((one.trial.engine for one in self.evidence.tried), None)
+        return next((env for env in self.environments if env.name == name), None)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return self.recommendation.verdicts
+
+    @property
+    def advised(self) -> tuple[SpecConfig, ...]:
+        """Every setting that is advised somewhere: the one for all traffic first, off last, to go back to."""
+        own = [v.best for v in self.verdicts if v.on]
+        return tuple(dict.fromkeys([self.recommendation.overall.best, *own, OFF]))

@@ -1,0 +1,71 @@
+"""`launch.sh`: the advised command, one flag a line, ready to run in the engine's environment."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from tuner.report.advice import advice
+from tuner.report.data import ReportInput
+from tuner.report.redact import is_secret_variable, shown_argv
+from tuner.spec.speculation import SpecConfig
+
+_VARIABLE = re.compile(r"(--[\w-]+=)?\$([A-Z_][A-Z0-9_]*)")
+
+
+def launch_script(data: ReportInput) -> str | None:
+    """The script for the one setting advised for all traffic; None where no command is known."""
+    spec = data.recommendation.overall.best
+    argv = data.deploy.get(spec)
+    if argv is None:
+        return None
+    lines = ["#!/usr/bin/env bash", *_comments(data, spec), "set -euo pipefail", *exports(data)]
+    return "\n".join([*lines, f'exec {command_lines(argv)} \\\n  "$@"', ""])
+
+
+def shell_block(data: ReportInput, spec: SpecConfig) -> str | None:
+    """What to type for a setting: the workload's variables, then the command; None where no command is known."""
+    argv = data.deploy.get(spec)
+    return None if argv is None else "\n".join([*exports(data), command_lines(argv)])
+
+
+def exports(data: ReportInput) -> list[str]:
+    """The variables the workload gives its engine; a secret one is asked for by name."""
+    return [
+        f': "${{{name}:?set {name}}}"' if is_secret_variable(name) else f"export {name}={shlex.quote(value)}"
+        for name, value in sorted(data.workload.engine_options.env.items())
+    ]
+
+
+def command_lines(argv: Sequence[str]) -> str:
+    """The command for a shell, one flag with its values a line; the value of a secret flag is read from a variable."""
+    lines: list[list[str]] = [[]]
+    for word in shown_argv(argv):
+        # A value may begin with a dash too (a negative number): only words with two dashes begin a line.
+        if word.startswith("--") and lines[-1]:
+            lines.append([])
+        lines[-1].append(_quoted(word, argv))
+    return " \\\n  ".join(" ".join(line) for line in lines)
+
+
+def _quoted(word: str, argv: Sequence[str]) -> str:
+    variable = _VARIABLE.fullmatch(word)
+    if variable and word not in argv:
+        name = variable.group(2)
+        return f'{variable.group(1) or ""}"${{{name}:?set {name}}}"'
+    return shlex.quote(word)
+
+
+def _comments(data: ReportInput, spec: SpecConfig) -> list[str]:
+    header, env = data.header, data.environment
+    facts = [
+        f"{header.name}: {spec.label}, the one setting advised for all measured traffic.",
+        advice(data),
+        f"Measured by tuner, study {header.id}, {header.created}.",
+    ]
+    if env:
+        facts.append(f"Run it in an environment with {env.engine} {env.version} (measured: {env.name}, {env.device}).")
+        facts += [f"The measured environment has this correction, and needs it: {c}" for c in env.corrections]
+    facts.append('Further flags on the command line are passed on, e.g. "./launch.sh --port 8080".')
+    return [f"# {' '.join(fact.split())}" for fact in facts]

@@ -1,0 +1,82 @@
+"""`report.md`: everything a template needs, from the advice down to the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.report import fact_tables, measured_tables, verdict_tables
+from tuner.report.advice import headline, how_sure, leave_off, one_setting, ties, verdict_word
+from tuner.report.changes import what_would_change
+from tuner.report.data import ReportInput
+from tuner.report.launch_script import shell_block
+from tuner.report.rendering import render
+
+
+def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
+    """`plots`: by file name; None where there was nothing to draw."""
+    context: dict[str, Any] = {
+        "data": data,
+        "plots": plots,
+        "headline": headline(data),
+        "one_setting": one_setting(data) if verdict_word(data) != "undecided" else "",
+        "how_sure": how_sure(data),
+        "cautions": data.cautions,
+        "ties": ties(data),
+        "leave_off": leave_off(data),
+        "launches": launches(data),
+        "environment": data.environment,
+        "objective": data.evidence.objective,
+        "what_would_change": what_would_change(data),
+    }
+    return render("report.md.j2", context | _decision(data) | _measured(data) | _facts(data))
+
+
+def launches(data: ReportInput) -> tuple[tuple[str, str | None], ...]:
+    """(title, shell text) of every advised setting, the one for all traffic first."""
+    overall = data.recommendation.overall.best
+    found = []
+    for spec in data.advised:
+        title = f"{spec.label}, the one setting for all traffic (`launch.sh`)" if spec == overall else spec.label
+        found.append((title, shell_block(data, spec)))
+    return tuple(found)
+
+
+def environment_text(data: ReportInput) -> str:
+    env = data.environment
+    return f"{env.engine} {env.version} ({env.device})" if env else "an engine that is not registered any more"
+
+
+def _decision(data: ReportInput) -> dict[str, Any]:
+    return {
+        "verdict_table": verdict_tables.verdict_table(data),
+        "slo_table": verdict_tables.slo_table(data),
+        "break_even_table": verdict_tables.break_even_table(data),
+        "prediction_table": verdict_tables.prediction_table(data),
+        "drift_table": verdict_tables.drift_table(data),
+    }
+
+
+def _measured(data: ReportInput) -> dict[str, Any]:
+    return {
+        "latency_table": measured_tables.latency_table(data),
+        "acceptance_table": measured_tables.acceptance_table(data),
+        "position_table": measured_tables.position_table(data),
+        "cell_position_table": measured_tables.cell_position_table(data),
+    }
+
+
+def _facts(data: ReportInput) -> dict[str, Any]:
+    return {
+        "client": fact_tables.client_sentence(data),
+        "failed_trials": fact_tables.failed_trials(data),
+        "failed_requests": fact_tables.failed_requests(data),
+        "corrections": fact_tables.corrections(data),
+        "launch_table": fact_tables.launch_table(data),
+        "warnings": fact_tables.engine_warnings(data),
+        "resolved": fact_tables.resolved(data),
+        "workload_yaml": fact_tables.workload_yaml(data).rstrip(),
+        "host_table": fact_tables.host_table(data),
+        "commands": fact_tables.commands(data),
+        "prompts_table": fact_tables.prompts_table(data),
+    }

@@ -1,0 +1,164 @@
+"""The three plots of a report, as PNG bytes. matplotlib is imported with this module: import it only to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from tuner.decide.evidence import Evidence
+from tuner.decide.predict import Prediction
+from tuner.decide.rank import Verdict
+from tuner.measure.records import CellKey, Load
+from tuner.report.derived import temperature_positions
+from tuner.report.drawing import MOST_ACROSS, STYLES, Series, bars, colour, legend, panels, png, share_limits
+from tuner.report.figures import loads_text
+from tuner.spec.speculation import OFF, SpecConfig
+
+GAIN_AXIS = {
+    "tpot_p50": "speed-up: TPOT p50 of off / with it",
+    "throughput": "throughput / off's",
+    "goodput": "goodput / off's",
+}
+
+
+def acceptance_plot(evidence: Evidence) -> bytes | None:
+    """a_k by position, a line a configuration and temperature, all loads together; None without acceptance."""
+    specs, temperatures = _drafting(evidence), _temperatures(evidence)
+    figure, (axes,) = panels(1, width=7.5, height=4.6)
+    drawn = 0
+    for row, spec in enumerate(specs):
+        for column, temperature in enumerate(temperatures):
+            found = temperature_positions(evidence, spec, temperature)
+            points = [(k, a) for k, a in enumerate(found.a, 1) if a] if found else []
+            if not points:
+                continue
+            shift = 0.06 * (row * len(temperatures) + column - (len(specs) * len(temperatures) - 1) / 2)
+            label = f"{spec.label}, temperature {temperature:g} (n = {points[0][1].n} prompts)"
+            series = Series(label, [k + shift for k, _ in points], [a for _, a in points])
+            bars(axes, series, row, STYLES[column % len(STYLES)])
+            drawn = max(drawn, points[-1][0])
+    axes.set(
+        xlabel="position k in the draft", ylabel="$a_k$: share of drafting steps that accepted\nthe first k tokens"
+    )
+    axes.set_xticks(range(1, drawn + 1))
+    axes.set_ylim(0, None)
+    axes.grid(axis="y", alpha=0.25)
+    axes.legend(fontsize=8)
+    return png(figure) if drawn else None
+
+
+def tpot_plot(evidence: Evidence, predictions: Sequence[Prediction]) -> bytes | None:
+    """Mean TPOT against N: measured points, predicted lines; a panel a load and temperature."""
+    keys = [key for key in evidence.keys if evidence.baseline(key)]
+    if not keys:
+        return None
+    figure, grid = panels(len(keys), across=_across(keys))
+    arms = list(dict.fromkeys(spec.arm for spec in (*_drafting(evidence), *(p.spec for p in predictions))))
+    for axes, key in zip(grid, keys, strict=True):
+        _tpot_panel(axes, evidence, [p for p in predictions if p.key == key], key, arms)
+    for load in dict.fromkeys(key.load for key in keys):
+        share_limits([axes for axes, key in zip(grid, keys, strict=True) if key.load == load])
+    legend(figure, grid)
+    return png(figure)
+
+
+def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> bytes | None:
+    """Gain over off by load, a panel a temperature, with a line where off and on are equal; None without a gain."""
+    if not any(c.ratio for v in verdicts for c in v.comparisons):
+        return None
+    temperatures = list(dict.fromkeys(v.key.temperature for v in verdicts))
+    specs = list(dict.fromkeys(c.spec for v in verdicts for c in v.comparisons if c.ratio))
+    loads = list(dict.fromkeys(v.key.load for v in verdicts))
+    figure, grid = panels(len(temperatures), height=3.8)
+    for axes, temperature in zip(grid, temperatures, strict=True):
+        for row, spec in enumerate(specs):
+            series = _gains(verdicts, spec, temperature, loads, 0.09 * (row - (len(specs) - 1) / 2))
+            bars(axes, series, row, "-")
+        axes.axhline(1, color="black", linewidth=1, label="1: the same as off")
+        axes.set_xticks(range(len(loads)), [_load_tick(load) for load in loads])
+        axes.set(title=f"temperature {temperature:g}", xlabel=_load_axis(loads), ylabel=GAIN_AXIS[objective])
+        axes.set_xlim(-0.4, len(loads) - 0.6)
+        axes.grid(axis="y", alpha=0.25)
+    share_limits(grid)
+    legend(figure, grid)
+    return png(figure)
+
+
+def _tpot_panel(
+    axes: Axes, evidence: Evidence, predictions: Sequence[Prediction], key: CellKey, arms: Sequence[object]
+) -> None:
+    off = evidence.best_trial(OFF, key)
+    plain = off.cells[key].tpot_mean_s if off else None
+    if plain:
+        axes.axhline(plain.value * 1000, color="black", linewidth=0.8, linestyle=":")
+        bars(axes, Series("off, measured (and dotted line)", [0], [plain.scaled(1000)]), None, "")
+    for row, arm in enumerate(arms):
+        line = sorted((p for p in predictions if p.spec.arm == arm), key=lambda p: p.spec.n)
+        if line:
+            _band(axes, line, row)
+        found = [
+            (float(spec.n), one.cells[key].tpot_mean_s)
+            for spec in _drafting(evidence)
+            if spec.arm == arm and spec.n and (one := evidence.best_trial(spec, key))
+        ]
+        seen = [(n, tpot) for n, tpot in found if tpot]
+        if seen:
+            name = next(spec.method for spec in _drafting(evidence) if spec.arm == arm)
+            bars(
+                axes, Series(f"{name}, measured", [n for n, _ in seen], [t.scaled(1000) for _, t in seen]), row, ""
+            )  # fmt: skip
+    axes.set(title=f"{key.load.text}, temperature {key.temperature:g}", xlabel="N, tokens drafted per verify step")
+    axes.set_ylabel("mean TPOT, ms per token")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", alpha=0.25)
+
+
+def _band(axes: Axes, line: Sequence[Prediction], row: int) -> None:
+    shade, ns = colour(row), [p.spec.n for p in line]
+    axes.plot(ns, [p.tpot_s.value * 1000 for p in line], "--", color=shade, label=f"{line[0].spec.method}, predicted")
+    axes.fill_between(
+        ns, [p.tpot_s.low * 1000 for p in line], [p.tpot_s.high * 1000 for p in line], color=shade, alpha=0.15, lw=0
+    )
+
+
+def _gains(
+    verdicts: Sequence[Verdict], spec: SpecConfig, temperature: float, loads: Sequence[Load], shift: float
+) -> Series:
+    found = [
+        (loads.index(v.key.load) + shift, c.ratio)
+        for v in verdicts
+        for c in v.comparisons
+        if v.key.temperature == temperature and c.spec == spec and c.ratio
+    ]
+    return Series(f"{spec.label} ({_n_text(verdicts, spec)})", [x for x, _ in found], [y for _, y in found])
+
+
+def _n_text(verdicts: Sequence[Verdict], spec: SpecConfig) -> str:
+    """`n = 24`, or `n = 23 to 24` where cells differ."""
+    ns = [c.ratio.n for v in verdicts for c in v.comparisons if c.spec == spec and c.ratio]
+    return f"n = {min(ns)}" if len(set(ns)) == 1 else f"n = {min(ns)} to {max(ns)}"
+
+
+def _drafting(evidence: Evidence) -> tuple[SpecConfig, ...]:
+    return tuple(spec for spec in evidence.specs() if not spec.is_off)
+
+
+def _temperatures(evidence: Evidence) -> tuple[float, ...]:
+    return tuple(dict.fromkeys(key.temperature for key in evidence.keys))
+
+
+def _across(keys: Sequence[CellKey]) -> int:
+    """One row of panels a temperature where the loads fit side by side."""
+    return min(MOST_ACROSS, len({key.load for key in keys}))
+
+
+def _load_tick(load: Load) -> str:
+    return str(load.concurrency) if load.concurrency else f"{load.rate:g}/s"
+
+
+def _load_axis(loads: Sequence[Load]) -> str:
+    if all(load.concurrency for load in loads):
+        return "concurrency, requests in flight"
+    return "requests per second" if not any(load.concurrency for load in loads) else loads_text(loads)

@@ -1,0 +1,145 @@
+"""`recommendation.json`: the advice for machines, as `recommendation.schema.json` describes it. Seconds and ratios."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tuner.decide.rank import Comparison, Verdict
+from tuner.measure.records import CellKey
+from tuner.measure.statistics import Estimate
+from tuner.report.advice import headline, how_sure, verdict_word
+from tuner.report.calibration import confirmations
+from tuner.report.changes import what_would_change
+from tuner.report.data import ReportInput
+from tuner.report.derived import BreakEvenPoint, break_even_point
+from tuner.report.redact import shown_argv
+from tuner.spec.speculation import SpecConfig
+
+SCHEMA_VERSION = 1
+SCHEMA_PATH = Path(__file__).with_name("recommendation.schema.json")
+
+Json = dict[str, Any]
+
+
+def recommendation_json(data: ReportInput) -> str:
+    return json.dumps(as_dict(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_dict(data: ReportInput) -> Json:
+    header = data.header
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "study": {"id": header.id, "created": header.created, "status": data.status, "seed": header.seed},
+        "workload": {"name": header.name, "hash": header.workload_hash, "model": data.workload.model},
+        "objective": data.evidence.objective,
+        "verdict": verdict_word(data),
+        "headline": headline(data),
+        "how_sure": list(how_sure(data)),
+        "losslessness": data.losslessness,
+        "best": _best(data),
+        "cells": [_cell(data, verdict) for verdict in data.verdicts],
+        "launch": [_launch(data, spec) for spec in data.advised],
+        "environment": _environment(data),
+        "host": header.host.to_dict(),
+        "predictions": _predictions(data),
+        "failed_trials": _failed(data),
+        "cautions": list(data.cautions),
+        "would_change": list(what_would_change(data)),
+    }
+
+
+def estimate(value: Estimate | None) -> Json | None:
+    return {"value": value.value, "low": value.low, "high": value.high, "n": value.n} if value else None
+
+
+def config(spec: SpecConfig) -> Json:
+    return {"label": spec.label, "key": spec.key, **spec.to_dict()}
+
+
+def place(key: CellKey) -> Json:
+    return {"concurrency": key.load.concurrency, "rate": key.load.rate, "temperature": key.temperature}
+
+
+def _best(data: ReportInput) -> Json:
+    overall = data.recommendation.overall
+    worst = {"cell": place(overall.worst[0]), "ratio": overall.worst[1]} if overall.worst else None
+    return {
+        "config": config(overall.best),
+        "ratio": estimate(overall.ratio),
+        "worst": worst,
+        "regret": overall.regret,
+        "reason": overall.reason,
+    }
+
+
+def _cell(data: ReportInput, verdict: Verdict) -> Json:
+    return {
+        "cell": place(verdict.key),
+        "on": verdict.on,
+        "config": config(verdict.best),
+        "ratio": estimate(verdict.ratio),
+        "reason": verdict.reason,
+        "ties": [config(spec) for spec in verdict.ties],
+        "drift": estimate(verdict.drift),
+        "comparisons": [_comparison(data, c) for c in verdict.comparisons],
+    }
+
+
+def _comparison(data: ReportInput, comparison: Comparison) -> Json:
+    one = data.evidence.best_trial(comparison.spec, comparison.key)
+    cell = one.cells[comparison.key] if one else None
+    point = break_even_point(data.evidence, one, comparison.key) if one and not comparison.spec.is_off else None
+    return {
+        "config": config(comparison.spec),
+        "ratio": estimate(comparison.ratio),
+        "feasible": comparison.feasible,
+        "missed_slos": list(comparison.missed_slos),
+        "believed": comparison.believed,
+        "tpot_p50_s": estimate(cell.tpot_p50_s if cell else None),
+        "ttft_p50_s": estimate(cell.ttft_p50_s if cell else None),
+        "throughput_tok_s": estimate(cell.throughput_tok_s if cell else None),
+        "tau": estimate(cell.tau if cell else None),
+        "alpha": estimate(cell.alpha if cell else None),
+        "break_even": _break_even(point) if point else None,
+    }
+
+
+def _break_even(point: BreakEvenPoint) -> Json:
+    return {"tau": estimate(point.tau), "alpha": point.alpha[0] if point.alpha_defined else None}
+
+
+def _launch(data: ReportInput, spec: SpecConfig) -> Json:
+    argv = data.deploy.get(spec)
+    return {"config": config(spec), "argv": list(shown_argv(argv)) if argv is not None else None}
+
+
+def _environment(data: ReportInput) -> Json | None:
+    env = data.environment
+    if env is None:
+        return None
+    fields = ("name", "engine", "version", "device")
+    return {name: getattr(env, name) for name in fields} | {
+        "corrections": list(env.corrections),
+        "notes": list(env.notes),
+    }
+
+
+def _predictions(data: ReportInput) -> list[Json]:
+    """Mean TPOT, seconds, predicted before the launch and measured by it."""
+    return [
+        {
+            "config": config(c.spec),
+            "cell": place(c.key),
+            "predicted_s": estimate(c.predicted_s),
+            "measured_s": estimate(c.measured_s),
+            "error": c.error,
+        }
+        for c in confirmations(data.evidence)
+    ]
+
+
+def _failed(data: ReportInput) -> list[Json]:
+    trials = [one.trial for one in data.evidence.tried if not one.trial.ok]
+    return [{"number": t.number, "config": config(t.spec), "status": t.status} for t in trials]

@@ -1,0 +1,57 @@
+"""Keeps secrets that people put into engine options out of everything that is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_SECRET_VARIABLE = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+#: Narrower than for variables: engines have many flags that end in `-tokens` or `-key` and hold no secret.
+_SECRET_FLAG = re.compile(r"^--(.*-)?((api|access)-key|(hf|auth|access|bearer)-token|secret|password)$")
+HIDDEN = "(not shown)"
+
+
+def is_secret_variable(name: str) -> bool:
+    return bool(_SECRET_VARIABLE.search(name))
+
+
+def is_secret_flag(word: str) -> bool:
+    return bool(_SECRET_FLAG.match(word.split("=")[0]))
+
+
+def secret_variable(flag: str) -> str:
+    """The variable a script reads a secret flag's value from: `--hf-token` -> `HF_TOKEN`."""
+    return flag.lstrip("-").split("=")[0].replace("-", "_").upper()
+
+
+def shown_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """The command with every secret flag's value replaced by the variable that should hold it, `$HF_TOKEN`."""
+    shown: list[str] = []
+    secret: str | None = None
+    for word in argv:
+        if secret is not None and not word.startswith("--"):
+            shown.append(f"${secret_variable(secret)}")
+        elif "=" in word and is_secret_flag(word):
+            shown.append(f"{word.split('=')[0]}=${secret_variable(word)}")
+        else:
+            shown.append(word)
+        secret = word if "=" not in word and is_secret_flag(word) else None
+    return tuple(shown)
+
+
+def shown_env(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, HIDDEN if is_secret_variable(name) else value) for name, value in env)
+
+
+def shown_workload(dumped: dict[str, Any]) -> dict[str, Any]:
+    """A dumped workload without the secrets of its engine options."""
+    options = dumped.get("engine_options")
+    if not isinstance(options, dict):
+        return dumped
+    options = dict(options)
+    if "env" in options:
+        options["env"] = dict(shown_env(options["env"].items()))
+    if "args" in options:
+        options["args"] = list(shown_argv(options["args"]))
+    return dumped | {"engine_options": options}
