@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tuner.cli import engine, init, model, schema, theory
+from tuner.cli import acceptance, engine, init, model, recommend, report, schema, theory
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -17,6 +17,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("recommend")(recommend.recommend)
+app.command("report")(report.report)
+app.command("acceptance")(acceptance.acceptance)
 app.add_typer(engine.app, name="engine")
 app.add_typer(model.app, name="model")
 app.add_typer(theory.app, name="theory")

@@ -82,7 +82,7 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
     """Forget an engine; its folder is deleted only if tuner created it."""
     from tuner.engines.provision import remove_engine
 
-    folder = remove_engine(name)
+    folder = remove_engine(name, tell)
     print(f"engine {name} removed" + (f", {folder} deleted" if folder else "; its files are untouched"))
 
 

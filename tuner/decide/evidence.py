@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tuner.measure.compare import compare
 from tuner.measure.records import Cell, CellKey, Load, Trial
 from tuner.measure.statistics import Estimate
 from tuner.measure.summary import CellSummary, summarise
+from tuner.measure.validity import Finding, check_cell
 from tuner.spec.speculation import SpecConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A trial with the figures of its cells."""
+    """A trial with the figures of its cells. A cell with a finding that blocks is in `findings` and not in `cells`."""
 
     trial: Trial
     cells: Mapping[CellKey, CellSummary]
+    findings: Mapping[CellKey, tuple[Finding, ...]] = MappingProxyType({})
 
     @property
     def spec(self) -> SpecConfig:
@@ -77,10 +80,12 @@ class Evidence:
 def gather(
     trials: Sequence[Trial], objective: str, slo_ms: Mapping[str, float] | None = None, seed: int = 0
 ) -> Evidence:
-    """Summarise every cell that has a completed request."""
+    """Check every cell, and summarise those whose figures can be."""
     slo = dict(slo_ms or {})
-    tried = tuple(
-        Tried(trial, {cell.key: summarise(cell, trial.spec, slo, seed) for cell in trial.cells if cell.completed})
-        for trial in trials
-    )
-    return Evidence(tried, objective, tuple(sorted(slo.items())), seed)
+    return Evidence(tuple(_tried(trial, slo, seed) for trial in trials), objective, tuple(sorted(slo.items())), seed)
+
+
+def _tried(trial: Trial, slo: Mapping[str, float], seed: int) -> Tried:
+    findings = {cell.key: check_cell(cell, trial.spec) for cell in trial.cells}
+    sound = [c for c in trial.cells if c.completed and not any(f.blocks for f in findings[c.key])]
+    return Tried(trial, {cell.key: summarise(cell, trial.spec, slo, seed) for cell in sound}, findings)

@@ -53,6 +53,9 @@ class Engine(Protocol):
     def ready_path(self) -> str:
         """A path that answers 200 once requests are served, and generates nothing."""
 
+    def info_path(self) -> str | None:
+        """A path that answers JSON about the resolved configuration, for `read_facts`; None where there is none."""
+
     def request_extras(self, spec: SpecConfig) -> dict[str, Any]:
         """Fields to add to every request body so that per-request acceptance comes back."""
 

@@ -99,6 +99,9 @@ class VllmEngine:
     def ready_path(self) -> str:
         return "/health"
 
+    def info_path(self) -> str | None:
+        return None
+
     def request_extras(self, spec: SpecConfig) -> dict[str, Any]:
         return {}
 

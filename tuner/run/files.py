@@ -9,6 +9,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import UserError
+
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace `path`: whatever happens meanwhile, the old file is there or the new one; it lasts once this returns."""
@@ -25,6 +27,15 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             beside.unlink()
         raise
     sync_folder(path.parent)
+
+
+def read_text(path: Path) -> str:
+    """A text file somebody named; UserError when it is not there or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UserError(f"cannot read {path} ({why}): name a text file that exists") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,7 +17,7 @@ from tuner.run.process import port_is_busy
 from tuner.spec.candidates import Arm, Removed, arm_of
 from tuner.spec.load import load_workload, resolve_path
 from tuner.spec.speculation import OFF
-from tuner.spec.workload import Draft, Workload
+from tuner.spec.workload import Budget, Draft, Workload
 
 #: What `drafts: auto` tries: text lookup needs no weights and runs for every target.
 AUTO_DRAFTS = (Draft(method="ngram"),)
@@ -46,16 +46,7 @@ class Question:
 
     @property
     def options(self) -> LaunchOptions:
-        chosen = self.workload.engine_options
-        return LaunchOptions(
-            max_running_requests=self.workload.running_limit,
-            max_model_len=chosen.max_model_len,
-            tensor_parallel=chosen.tensor_parallel,
-            prefix_caching=chosen.prefix_caching,
-            args=tuple(chosen.args),
-            env=tuple(sorted(chosen.env.items())),
-            seed=self.workload.seed,
-        )
+        return launch_options(self.workload)
 
     def plan(self, key: CellKey, extras: dict[str, object]) -> CellPlan:
         """What a cell sends; equal in every arm but for the engine's own request fields."""
@@ -76,6 +67,20 @@ class Question:
             # Fillers run to their end, so that the engine's counters and the records cover the same requests.
             cancel_fillers=False,
         )
+
+
+def launch_options(workload: Workload) -> LaunchOptions:
+    """What every launch of a workload has in common."""
+    chosen = workload.engine_options
+    return LaunchOptions(
+        max_running_requests=workload.running_limit,
+        max_model_len=chosen.max_model_len,
+        tensor_parallel=chosen.tensor_parallel,
+        prefix_caching=chosen.prefix_caching,
+        args=tuple(chosen.args),
+        env=tuple(sorted(chosen.env.items())),
+        seed=workload.seed,
+    )
 
 
 def cell_size(workload: Workload, load: Load) -> tuple[int, int]:
@@ -113,6 +118,13 @@ def resolve(workload: Workload, path: Path) -> Question:
     )  # fmt: skip
 
 
+def with_budget(question: Question, minutes: float | None, launches: int | None) -> Question:
+    """The same question with another budget; None keeps the workload's own."""
+    given = {"minutes": minutes, "launches": launches}
+    budget = Budget(**question.workload.budget.model_dump() | {k: v for k, v in given.items() if v is not None})
+    return replace(question, workload=question.workload.model_copy(update={"budget": budget}))
+
+
 def preflight(question: Question) -> None:
     """What can be refused before an engine starts is refused here, by engine and version."""
     port = question.workload.engine_options.port
@@ -130,11 +142,6 @@ def preflight(question: Question) -> None:
         engine = engine_for(environment)
         for spec in (OFF, *(spec for arm in question.arms for spec in arm.configs)):
             engine.preflight(question.target, spec, question.options)
-
-
-def for_engine(question: Question, environment: Environment) -> Question:
-    """The same question asked of one of its engines."""
-    return replace(question, environments=(environment,))
 
 
 def _prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:

@@ -1,0 +1,45 @@
+"""`tuner recommend`: the main job, from a workload to a recommendation, a report and files to deploy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def recommend(
+    workload: Annotated[Path, typer.Argument(help="a workload.yaml; `tuner init` writes one to start from")],
+    resume: Annotated[bool, typer.Option(help="go on with the newest unfinished study of this workload")] = False,
+    reports: Annotated[Path, typer.Option(help="where studies and reports are kept")] = Path("reports"),
+    outputs: Annotated[Path, typer.Option(help="where the deployable files are written")] = Path("outputs"),
+    minutes: Annotated[float | None, typer.Option(help="instead of the workload's budget.minutes")] = None,
+    launches: Annotated[int | None, typer.Option(help="instead of the workload's budget.launches")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the recommendation as JSON")] = False,
+) -> None:
+    """Launch your engine with and without speculation, measure both, and say what to do.
+
+    Writes reports/<run>/report.md with its plots and records, outputs/skill-eagle3-tuner.md,
+    outputs/recommendation.json and outputs/launch.sh. Interrupt it whenever you like: --resume goes on.
+
+    \b
+    Examples:
+      tuner recommend profiles/smollm2-chat-cpu.yaml
+      tuner recommend workload.yaml --minutes 30 --launches 5
+      tuner recommend workload.yaml --resume --json
+    """
+    import asyncio
+
+    from tuner.cli.progress import progress
+    from tuner.report.build import report_study
+    from tuner.run.question import read_question, with_budget
+    from tuner.run.signals import unwinding_signals
+    from tuner.run.start import open_study
+    from tuner.run.study import run_study
+
+    question = with_budget(read_question(workload), minutes, launches)
+    with unwinding_signals(), open_study(question, reports, resume=resume) as store:
+        with progress() as notify:
+            asyncio.run(run_study(question, store, notify))
+        report = report_study(store, outputs)
+    typer.echo(report.to_json() if as_json else report.to_text())

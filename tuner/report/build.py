@@ -1,0 +1,111 @@
+"""From a stored study to its report: evidence, recommendation, what a reader must be warned of. No engine needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.decide.evidence import Evidence, Tried, gather
+from tuner.decide.plan import predictions
+from tuner.decide.rank import recommend
+from tuner.engines import engine_for
+from tuner.engines.environments import Environment, as_stored, known_defects
+from tuner.errors import EngineError
+from tuner.measure.records import Trial
+from tuner.report.advice import headline
+from tuner.report.data import ReportInput
+from tuner.report.recommendation_json import recommendation_json
+from tuner.report.write import write_report
+from tuner.run.question import launch_options
+from tuner.run.start import Resolved
+from tuner.run.store import StudyStore
+from tuner.spec.speculation import SpecConfig
+from tuner.spec.workload import Workload
+
+OUTPUT_FILES = ("skill-eagle3-tuner.md", "recommendation.json", "launch.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """A written report: its data and where it lies."""
+
+    data: ReportInput
+    folder: Path
+    outputs: Path
+
+    def to_json(self) -> str:
+        return recommendation_json(self.data)
+
+    def to_text(self) -> str:
+        """The advice in a sentence, and where everything was written."""
+        files = ", ".join(name for name in OUTPUT_FILES if (self.outputs / name).exists())
+        return f"{headline(self.data)}\n\nreport: {self.folder / 'report.md'}\nfiles in {self.outputs}: {files}"
+
+
+def report_study(store: StudyStore, outputs: Path) -> StudyReport:
+    """Write the report and the deployable files of a study; EngineError when no cell of off was measured."""
+    workload = Workload.model_validate(store.header.workload)
+    trials = store.trials()
+    data = report_input(store, workload, trials)
+    write_report(data, store.folder, outputs)
+    return StudyReport(data, store.folder, outputs)
+
+
+def report_input(store: StudyStore, workload: Workload, trials: tuple[Trial, ...]) -> ReportInput:
+    """Everything the report is made of, from stored records alone."""
+    resolved = Resolved.read(store)
+    evidence = gather(trials, workload.objective, workload.slo.limits(), workload.seed)
+    if not any(one.cells for one in evidence.baselines):
+        raise EngineError(f"{store.folder} has no measured cell without speculation: {_first_failure(trials)}")
+    environments = [Environment(**{k: as_stored(v) for k, v in env.items()}) for env in store.header.environments]
+    return ReportInput(
+        header=store.header,
+        evidence=evidence,
+        recommendation=recommend(evidence),
+        predictions=predictions(resolved.arms, evidence),
+        deploy=_deploy(environments[0], resolved.target, evidence, workload),
+        status=_status(store, trials),
+        cautions=tuple(cautions(evidence, environments, resolved)),
+    )
+
+
+def _deploy(
+    environment: Environment, target: str, evidence: Evidence, workload: Workload
+) -> dict[SpecConfig, tuple[str, ...]]:
+    engine, options = engine_for(environment), launch_options(workload)
+    return {spec: engine.deploy_command(target, spec, options) for spec in evidence.specs()}
+
+
+def _status(store: StudyStore, trials: tuple[Trial, ...]) -> str:
+    status = store.status()
+    if status != "running":
+        return status
+    # This very process writes the study: what it said last is its status.
+    ended = [event["status"] for event in store.events() if event["event"] == "study_ended"]
+    return str(ended[-1]) if ended else f"unfinished after {len(trials)} launches"
+
+
+def _first_failure(trials: tuple[Trial, ...]) -> str:
+    return next((t.status for t in trials if not t.ok), "no launch ended")
+
+
+def cautions(evidence: Evidence, environments: list[Environment], resolved: Resolved) -> Iterator[str]:
+    """What a reader must know before believing the figures: corrections, defects, findings, what was left out."""
+    for environment in environments:
+        for name in environment.corrections:
+            yield f"{environment.name}: the engine's environment carries the correction {name}"
+        for defect in known_defects(environment):
+            yield f"{environment.name}: {defect}"
+    for one in evidence.tried:
+        yield from _findings(one)
+    for gone in resolved.removed:
+        yield f"{gone.what} was not tried: {gone.reason}"
+
+
+def _findings(one: Tried) -> Iterator[str]:
+    for key, findings in one.findings.items():
+        for finding in findings:
+            left_out = " (this cell enters no ranking)" if finding.blocks else ""
+            where = f"launch {one.trial.number}, {one.spec.label}, {key.load.text}, temperature {key.temperature:g}"
+            yield f"{where}: {finding.text}{left_out}"

@@ -1,0 +1,112 @@
+"""The study loop: ask what to launch, run it, tell the store; within the budget, resumable at any instant."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.decide.evidence import Evidence, gather
+from tuner.decide.plan import Ask, ask
+from tuner.engines.environments import Environment
+from tuner.errors import EngineError
+from tuner.measure.records import CellKey, Trial
+from tuner.run.progress import Notify
+from tuner.run.question import Question
+from tuner.run.store import StudyStore
+from tuner.run.trial import TrialPlan, run_trial
+from tuner.spec.speculation import OFF
+
+INTERRUPTED = "interrupted"
+
+
+def evidence_of(question: Question, trials: Sequence[Trial]) -> Evidence:
+    workload = question.workload
+    return gather(trials, workload.objective, workload.slo.limits(), workload.seed)
+
+
+async def run_study(question: Question, store: StudyStore, notify: Notify) -> str:
+    """Run until nothing is left to ask, or the budget ends; returns the study's status, which is also recorded.
+
+    Raises EngineError when off itself could not be measured: without it there is nothing to compare with.
+    """
+    started_s, status = time.monotonic(), "complete"
+    for environment in question.environments:
+        ended = await _run_engine(question, environment, store, notify, started_s)
+        status = ended if ended != "complete" else status
+    store.study_ended(status)
+    return status
+
+
+async def _run_engine(
+    question: Question, environment: Environment, store: StudyStore, notify: Notify, started_s: float
+) -> str:
+    clock = _Clock(started_s, question.workload.budget.minutes * 60)
+    while True:
+        trials = store.trials()
+        own = [t for t in trials if t.engine == environment.name]
+        plan = _next_plan(question, environment, own, len(trials) + 1, clock)
+        if plan is None:
+            return "stopped: the minutes of the budget are used up" if clock.cut else "complete"
+        before_s = time.monotonic()
+        status = await run_trial(question, plan, store, notify)
+        clock.took(len(plan.keys), time.monotonic() - before_s)
+        if status != "ok" and plan.ask.role == "baseline":
+            raise EngineError(f"{environment.name} could not be measured without speculation: {status}")
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Wall-clock budget of one run of the command. `cut`: launches were left out for it."""
+
+    started_s: float
+    budget_s: float
+    longest_per_cell_s: float = 0.0
+    cut: bool = False
+
+    def took(self, cells: int, seconds: float) -> None:
+        self.longest_per_cell_s = max(self.longest_per_cell_s, seconds / max(1, cells))
+
+    def affords(self, cells: int) -> bool:
+        """Whether a launch with so many cells would end in time, going by the slowest so far."""
+        left_s = self.budget_s - (time.monotonic() - self.started_s)
+        return left_s >= cells * self.longest_per_cell_s
+
+
+def _next_plan(
+    question: Question, environment: Environment, own: list[Trial], number: int, clock: _Clock
+) -> TrialPlan | None:
+    """The launch that was interrupted, with the cells it lacks; else what the planner asks for, if the clock allows."""
+    if own and own[-1].status == INTERRUPTED:
+        last = own[-1]
+        done = {
+            cell.key for trial in own if trial.spec == last.spec and trial.role == last.role for cell in trial.cells
+        }
+        missing = tuple(key for key in keys_for(question, last.role) if key not in done)
+        if missing:
+            return TrialPlan(number, Ask(last.spec, last.role, last.why), environment, missing)
+    evidence = evidence_of(question, own)
+    left = launches_left(question, own)
+    following = ask(question.arms, evidence, left)
+    if following is None:
+        return None
+    again = Ask(OFF, "baseline-again", "off once more, as the budget ends: how far it drifted bounds what is believed")
+    if following.role not in ("baseline", "baseline-again"):
+        closing = keys_for(question, again.role)
+        if not clock.affords(len(question.keys) + len(closing)):
+            clock.cut, following = True, again
+    return TrialPlan(number, following, environment, keys_for(question, following.role))
+
+
+def launches_left(question: Question, own: Sequence[Trial]) -> int:
+    """Launches of the budget an engine has left; a launch that was interrupted and went on counts once."""
+    share = max(2, question.workload.budget.launches // len(question.environments))
+    return share - len({(t.spec, t.role) for t in own})
+
+
+def keys_for(question: Question, role: str) -> tuple[CellKey, ...]:
+    """The cells of a launch. Off again needs one temperature: plain decoding takes as long at any."""
+    if role != "baseline-again":
+        return question.keys
+    first = question.keys[0].temperature
+    return tuple(key for key in question.keys if key.temperature == first)

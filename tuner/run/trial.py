@@ -1,0 +1,144 @@
+"""One launch and its cells: start the engine, measure every cell, record each as it completes, end the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tuner.decide.plan import Ask
+from tuner.engines import engine_for
+from tuner.engines.base import Engine, Launch
+from tuner.engines.environments import Environment
+from tuner.errors import EngineError
+from tuner.measure.records import Cell, CellKey, EngineFacts, SpecSteps
+from tuner.run.load import CellAborted, measure_cell
+from tuner.run.process import EngineProcess, EngineStartError, free_port
+from tuner.run.progress import Event, Notify
+from tuner.run.question import Question
+from tuner.run.store import StudyStore
+from tuner.run.stream import Server
+from tuner.spec.speculation import SpecConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """A launch that was decided on: what, why, on which engine, and the cells still to measure."""
+
+    number: int
+    ask: Ask
+    environment: Environment
+    keys: tuple[CellKey, ...]
+
+
+async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
+    """Run and record one trial; its status is returned: `ok`, or `failed: why`. Only interruption raises."""
+    engine = engine_for(plan.environment)
+    port = question.workload.engine_options.port or free_port()
+    key = secrets.token_urlsafe(24)
+    launch = engine.launch(question.target, plan.ask.spec, question.options, port, key)
+    store.trial_started(
+        plan.number, plan.ask.spec, plan.environment.name, plan.ask.role, plan.ask.why, launch.argv, launch.env
+    )
+    notify(Event("launch", f"{plan.ask.spec.label}: {plan.ask.why}", plan.number))
+    running = _Running(question, plan, store, notify, engine, launch, key)
+    try:
+        status = await running.run()
+    except (EngineStartError, CellAborted) as error:
+        log = store.trial_folder(plan.number) / "engine.log"
+        status = f"failed: {why_failed(engine, log, error)}"
+    store.trial_ended(plan.number, status, running.facts)
+    notify(Event("trial", status, plan.number))
+    return status
+
+
+def why_failed(engine: Engine, log: Path, error: EngineError) -> str:
+    """The engine's own root-cause line if its log has one, with where to read on."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    cause = engine.root_cause(text)
+    return f"{error}; the engine's log says: {cause}" if cause else str(error)
+
+
+class _Running:
+    """The state of a trial while its engine runs."""
+
+    def __init__(
+        self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify,
+        engine: Engine, launch: Launch, api_key: str,
+    ) -> None:  # fmt: skip
+        self.question, self.plan, self.store, self.notify = question, plan, store, notify
+        self.engine, self.launch, self.api_key = engine, launch, api_key
+        self.facts = EngineFacts()
+
+    async def run(self) -> str:
+        process = EngineProcess(
+            self.launch,
+            self.store.trial_folder(self.plan.number) / "engine.log",
+            ready_path=self.engine.ready_path(),
+            ready_timeout_s=self.question.workload.engine_options.ready_timeout_s,
+            on_wait=lambda waited_s: self.notify(Event("waiting", "engine starts", waited_s)),
+        )
+        async with process:
+            info = await self._server_info()
+            self.facts = self.engine.read_facts(process.log_text(), info)
+            self.store.trial_ready(self.plan.number, process.ready_s, self.facts)
+            self.notify(Event("ready", f"ready after {process.ready_s:.0f} s", process.ready_s))
+            for done, key in enumerate(self.plan.keys):
+                await self._cell(process, key, done)
+        return "ok"
+
+    async def _cell(self, process: EngineProcess, key: CellKey, done: int) -> None:
+        """Measure one cell; an engine that dies meanwhile ends it at once."""
+        where = f"{key.load.text}, temperature {key.temperature:g}"
+        measuring = asyncio.ensure_future(self._measure(key, where))
+        died = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait({measuring, died}, return_when=asyncio.FIRST_COMPLETED)
+            if not measuring.done():
+                # What is in flight fails by itself within moments: its records are kept with the aborted cell.
+                await asyncio.wait({measuring}, timeout=5)
+            if not measuring.done():
+                raise EngineStartError(f"the engine died at {where}", "")
+            cell = measuring.result()
+            if died.done():
+                raise EngineStartError(f"the engine died at {where}", "")
+        finally:
+            for task in (measuring, died):
+                task.cancel()
+            await asyncio.gather(measuring, died, return_exceptions=True)
+        self.store.cell_done(self.plan.number, cell)
+        self.notify(Event("cell", where, done + 1, len(self.plan.keys)))
+
+    async def _measure(self, key: CellKey, where: str) -> Cell:
+        spec: SpecConfig = self.plan.ask.spec
+        plan = self.question.plan(key, dict(self.engine.request_extras(spec)))
+        server = Server(self.launch.url, self.api_key, self.launch.served_name)
+
+        def read_spec(events: Sequence[Mapping[str, Any]]) -> SpecSteps | None:
+            return None if spec.is_off else self.engine.read_spec_steps(events, spec)
+
+        def progress(ended: int, total: int) -> None:
+            self.notify(Event("requests", where, ended, total))
+
+        return await measure_cell(server, plan, read_spec, progress)
+
+    async def _server_info(self) -> Mapping[str, Any] | None:
+        """What the server says of itself over HTTP, where its adapter names a path for it."""
+        path = self.engine.info_path()
+        if path is None:
+            return None
+        headers = {"Authorization": f"Bearer {self.api_key}"}
+        timeout = aiohttp.ClientTimeout(total=10)
+        try:
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
+                session.get(self.launch.url + path) as response,
+            ):
+                return dict(await response.json()) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return None
