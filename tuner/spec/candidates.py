@@ -83,7 +83,7 @@ def _trees(draft: Draft) -> tuple[tuple[Tree, ...], set[int], tuple[Removed, ...
     for tree in _combinations(draft):
         shown = f"{draft.method} tree d={tree.depth} k={tree.topk} m={tree.nodes}"
         if tree.topk == 1:
-            if tree.depth in chains or tree.nodes != tree.depth + 1:
+            if tree.nodes != tree.depth + 1:
                 reason = f"with topk 1 a tree is the chain N = {tree.depth}, whatever nodes says"
                 removed.append(Removed(shown, reason))
             chains.add(tree.depth)
