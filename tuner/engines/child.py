@@ -1,4 +1,4 @@
-"""Runs one short-lived child (pip, a converter) in its own process group; whatever ends the tuner's wait ends the group."""
+"""Runs one short-lived child (pip, a converter) in its own process group; whatever ends the wait ends the group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def run_logged(
 ) -> int:
     """Run to the end with all output appended to `log`; returns the exit code. `waiting` is called every 20 s."""
     with log.open("ab") as output:
-        output.write(f"\n$ {' '.join(argv)}\n".encode())
+        shown = " ".join(" ".join(argv).split())
+        output.write(f"\n$ {shown}\n".encode())
         output.flush()
         child = subprocess.Popen(
             list(argv),
@@ -75,7 +76,7 @@ def group_ends(child: subprocess.Popen[bytes], patience_s: float) -> bool:
 
 @contextlib.contextmanager
 def termination_unwinds() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP raise KeyboardInterrupt, so that `finally` blocks end children and undo half-done work."""
+    """Inside, SIGTERM and SIGHUP raise KeyboardInterrupt, so that every `finally` runs and children are ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -92,15 +93,19 @@ def termination_unwinds() -> Iterator[None]:
 
 
 def last_line(log: Path) -> str:
-    """The last line with text in it, without pip's drawing; empty if there is none."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        tail = file.read().decode("utf-8", "replace").replace("\r", "\n").splitlines()
-    return next((line.strip() for line in reversed(tail) if line.strip()), "")
+    """The last line of the last command's output that is no warning."""
+    lines = [line for line in last_output(log) if not line.startswith("WARNING:")]
+    return lines[-1] if lines else "still working"
 
 
 def error_line(log: Path) -> str:
-    """The last `ERROR:` line, else the last line: pip writes the cause there."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    errors = [line.strip() for line in lines if line.lstrip().startswith(("ERROR:", "error:"))]
-    return errors[-1] if errors else last_line(log)
+    """The last `ERROR:` line of the last command's output, where pip writes the cause; else its last line."""
+    lines = last_output(log)
+    errors = [line for line in lines if line.upper().startswith("ERROR:")]
+    return (errors or lines or ["no output"])[-1]
+
+
+def last_output(log: Path) -> list[str]:
+    """What the last command wrote, stripped lines with text in them."""
+    text = log.read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
+    return [line.strip() for line in text.splitlines()[1:] if line.strip()]

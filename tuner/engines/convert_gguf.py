@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Turns a GGUF file into a bf16 safetensors folder and tries it. A script for the engine's Python; tuner never imports it.
+"""Turns a GGUF file into a bf16 safetensors folder and tries it: a script for the engine's Python, never imported.
 
     python convert_gguf.py FILE.gguf FOLDER QUESTION
 
-Writes FOLDER/conversion.json beside the weights: library versions, parameters, dtype, and the answer to QUESTION, greedy
-and through the chat template, from the saved folder loaded afresh.
+Writes FOLDER/conversion.json beside the weights: library versions, parameters, dtype, and the answer to QUESTION,
+greedy and through the chat template, from the saved folder loaded afresh.
 """
 
 import json

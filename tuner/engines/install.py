@@ -1,4 +1,4 @@
-"""Runs a recipe's steps in a fresh virtual environment with the environment's own pip; the full log stays in its folder."""
+"""Runs a recipe's steps in a fresh virtual environment with its own pip; the full log stays in its folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,11 +22,13 @@ from tuner.errors import EngineError
 Tell = Callable[[str], None]
 CPU_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input")
+# Compiling all of torch and vllm ahead takes longer than the rest of the installation; what is imported gets compiled.
+INSTALL_OPTIONS = (*PIP_OPTIONS, "--progress-bar", "off", "--no-compile")
 
 
 @dataclass(slots=True)
 class Installation:
-    """One environment in the making. `run` starts a child (a seam for tests); `inherit` are descriptors it gets."""
+    """One environment in the making; `run` and `inspect` are seams for tests, `inherit` descriptors for children."""
 
     folder: Path
     recipe: Recipe
@@ -47,20 +50,19 @@ class Installation:
 
     def install(self, name: str) -> Environment:
         """Every step in turn, then the checks; EngineError with pip's own error line and the log's path."""
-        self.folder.mkdir(parents=True)
         total = len(self.recipe.steps) + 2
         self.say(f"step 1/{total}: create a virtual environment in {self.folder}")
-        self.must("create a virtual environment", [sys.executable, "-m", "venv", str(self.folder)])
+        self.create()
         for number, step in enumerate(self.recipe.steps, 2):
             self.say(f"step {number}/{total}: {described(step)}")
             self.take(step)
-        self.say(f"step {total}/{total}: check that {self.recipe.engine} imports")
+        self.say(f"step {total}/{total}: check that {self.recipe.engine} works in it")
         for check in self.recipe.checks:
-            self.must(f"import {self.recipe.engine}", [self.python, "-c", check])
+            self.must(f"use {self.recipe.engine}", [self.python, "-c", check])
         return Environment(
             name=name,
             engine=self.recipe.engine,
-            version=self.inspect(self.python, [self.recipe.package]).packages[self.recipe.package],
+            version=self.held(self.recipe.package).packages[self.recipe.package],
             python=self.python,
             url=None,
             device=self.recipe.device,
@@ -68,42 +70,57 @@ class Installation:
             notes=tuple(self.notes),
         )
 
+    def create(self) -> None:
+        """A venv, with the newest pip if pip can get it: its resolver needs half the time of an older one."""
+        need = "create a virtual environment (on Debian and Ubuntu that needs the package python3-venv)"
+        self.must(need, [sys.executable, "-m", "venv", str(self.folder)])
+        self.pip_exit_code(["--upgrade", "pip"])
+
     def take(self, step: Step) -> None:
         match step:
             case Install(requirements, with_dependencies):
                 self.pip_install([*([] if with_dependencies else ["--no-deps"]), *requirements])
             case InstallCpuTorch():
                 self.install_cpu_torch(step)
-            case InstallNeeds(package, leave_out, also):
-                needs = needs_of(self.requires(package), leave_out=(*leave_out, "torch"))
-                torch = self.inspect(self.python, ["torch"]).packages["torch"]
-                self.pip_install([*needs, *also, f"torch=={torch}"])
+            case InstallNeeds():
+                self.install_needs(step)
             case Uninstall(packages):
                 self.must("uninstall", [self.python, "-m", "pip", "uninstall", *PIP_OPTIONS, "--yes", *packages])
-                self.notes.append(f"not in it, because they break imports beside a CPU torch: {', '.join(packages)}")
+                self.notes.append(f"left out, because they break imports beside a CPU torch: {', '.join(packages)}")
             case PlaceFiles(folder, corrections):
-                place_files(folder, self.inspect(self.python, []).site_packages)
+                place_files(folder, self.held().site_packages)
                 self.corrections.extend(corrections)
 
     def install_cpu_torch(self, step: InstallCpuTorch) -> None:
-        """From what pip is configured with if that has a CPU build, else from PyTorch's CPU index; notes say which."""
-        wanted = [step.requirement] if step.requirement else torch_of(self.requires(step.needed_by or ""))
+        """From what pip is configured with if that has a CPU build, else PyTorch's CPU index; a note says which."""
+        wanted = step.requirements
+        if step.needed_by:
+            wanted = lines_for(self.held(step.needed_by).requires[step.needed_by], only=("torch",))
         report = self.folder / "torch-report.json"
-        told = ["--report", str(report)]
         source = "pip's configured sources"
-        if self.pip_exit_code([*told, *wanted]) != 0 or not self.torch_is_cpu():
-            self.say(f"pip's configured sources have no CPU build of {', '.join(wanted)}; asking {CPU_TORCH_INDEX}")
+        if self.pip_exit_code(["--report", str(report), *wanted]) != 0 or not self.torch_is_for_cpu():
             source = "PyTorch's CPU index"
+            self.say(f"  no CPU build of torch in pip's configured sources; asking {CPU_TORCH_INDEX}")
             index = ["--index-url", CPU_TORCH_INDEX, "--retries", "2", "--timeout", "60"]
-            self.pip_install([*told, "--force-reinstall", *index, *wanted])
+            self.pip_install(["--report", str(report), "--force-reinstall", *index, *wanted])
         self.notes.append(f"{torch_origin(report)}, from {source}")
 
-    def torch_is_cpu(self) -> bool:
-        probe = "import sys, torch; sys.exit(torch.version.cuda is not None)"
-        return self.run([self.python, "-c", probe], self.log, inherit=self.inherit) == 0
+    def torch_is_for_cpu(self) -> bool:
+        return self.child([self.python, "-c", "import torch; raise SystemExit(torch.version.cuda is not None)"]) == 0
 
-    def requires(self, package: str) -> tuple[str, ...]:
-        return self.inspect(self.python, [package]).requires[package]
+    def install_needs(self, step: InstallNeeds) -> None:
+        needs = lines_for(self.held(step.package).requires[step.package], without=(*step.leave_out, "torch"))
+        alone = [line for line in needs if package_of(line) in step.alone]
+        together = [line for line in needs if line not in alone]
+        if alone:
+            self.pip_install(["--no-deps", *alone])
+            for requires in self.held(*map(package_of, alone)).requires.values():
+                together += lines_for(requires, without=(*step.leave_out, "torch"))
+        torch = self.held("torch").packages["torch"]
+        self.pip_install([*together, *step.also, f"torch=={torch}"])
+
+    def held(self, *packages: str) -> Interpreter:
+        return self.inspect(self.python, packages)
 
     def pip_install(self, arguments: Sequence[str]) -> None:
         if self.pip_exit_code(arguments) != 0:
@@ -112,17 +129,15 @@ class Installation:
             )
 
     def pip_exit_code(self, arguments: Sequence[str]) -> int:
-        return self.child([self.python, "-m", "pip", "install", *PIP_OPTIONS, "--progress-bar", "off", *arguments])
+        return self.child([self.python, "-m", "pip", "install", *INSTALL_OPTIONS, *arguments])
 
     def must(self, doing: str, argv: Sequence[str]) -> None:
         if self.child(argv) != 0:
-            raise EngineError(
-                f"engine {self.recipe.name}: could not {doing}: {error_line(self.log)} (full log: {self.log})"
-            )
+            raise EngineError(f"{self.recipe.name}: could not {doing}: {error_line(self.log)} (full log: {self.log})")
 
     def child(self, argv: Sequence[str]) -> int:
         def waiting() -> None:
-            self.say(f"  … {last_line(self.log)[:120]}")
+            self.say(f"  … {last_line(self.log)[:100]}")
 
         # A PYTHONPATH of the caller's would leak other packages into the engine's environment.
         return self.run(argv, self.log, extra_env={"PYTHONPATH": ""}, inherit=self.inherit, waiting=waiting)
@@ -137,23 +152,21 @@ def described(step: Step) -> str:
             return f"install {' '.join(requirements)}"
         case InstallCpuTorch():
             return "install a CPU build of torch"
-        case InstallNeeds(package, _, also):
+        case InstallNeeds(package, _, also, _):
             return f"install what {package} needs, and {', '.join(also)}"
         case Uninstall(packages):
-            return f"remove what breaks imports: {', '.join(packages)}"
-        case PlaceFiles(_, corrections):
-            return f"put corrections into the environment: {', '.join(corrections)}"
+            return f"remove what breaks imports, if it came along: {', '.join(packages)}"
+        case PlaceFiles(folder, corrections):
+            return f"put {folder} into the environment: {', '.join(corrections) or 'files it needs'}"
 
 
-def needs_of(requires: Iterable[str], leave_out: Iterable[str]) -> list[str]:
-    """The requirements of a package's metadata without its extras and without the packages in `leave_out`."""
-    left_out = set(leave_out)
-    return [line for line in requires if "extra ==" not in line and package_of(line) not in left_out]
-
-
-def torch_of(requires: Iterable[str]) -> list[str]:
-    """The lines that ask for torch, markers and all: pip takes the one for this machine."""
-    return [line for line in requires if "extra ==" not in line and package_of(line) == "torch"]
+def lines_for(requires: Iterable[str], *, only: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Requirement lines of a package's metadata, markers and all (pip reads them), without those of its extras."""
+    return tuple(
+        line
+        for line in requires
+        if "extra ==" not in line and package_of(line) not in without and (not only or package_of(line) in only)
+    )
 
 
 def package_of(requirement: str) -> str:
@@ -163,25 +176,30 @@ def package_of(requirement: str) -> str:
 
 
 def torch_origin(report: Path) -> str:
-    """Version of torch and where its file came from, by pip's installation report; never with credentials of the URL."""
+    """torch's version and where its file came from, by pip's report; only the host of a URL, never its credentials."""
     for item in json.loads(report.read_text(encoding="utf-8"))["install"]:
         if item["metadata"]["name"].lower() == "torch":
             url = urlsplit(item["download_info"]["url"])
-            place = f"a file on this machine, {unquote(url.path)}" if url.scheme == "file" else f"{url.hostname}"
+            place = f"the file {unquote(url.path)}" if url.scheme == "file" else f"a download from {url.hostname}"
             return f"torch {item['metadata']['version']}: {place}"
-    return "torch: already there"
+    return "torch: was there before"
 
 
 def place_files(folder: str, site_packages: Path) -> bool:
-    """Copy the files of `corrections/<folder>` that differ; True if any did. A .pth goes last: it imports the others."""
-    source = importlib.resources.files("tuner.engines") / "corrections" / folder
+    """Bring the files of `tuner/engines/<folder>` up to date in `site_packages`; True if any differed."""
+    return place(importlib.resources.files("tuner.engines").joinpath(*folder.split("/")), site_packages)
+
+
+def place(source: Traversable, target: Path) -> bool:
     changed = False
-    for file in sorted(source.iterdir(), key=lambda file: file.name.endswith(".pth")):
-        if not file.name.endswith((".py", ".pth")):
+    target.mkdir(exist_ok=True)
+    # A .pth goes last: from then on every start of the interpreter imports what it names.
+    for item in sorted(source.iterdir(), key=lambda item: (item.name.endswith(".pth"), item.name)):
+        if item.name == "__pycache__":
             continue
-        target = site_packages / file.name
-        text = file.read_bytes()
-        if not target.is_file() or target.read_bytes() != text:
-            target.write_bytes(text)
+        if item.is_dir():
+            changed |= place(item, target / item.name)
+        elif not (target / item.name).is_file() or (target / item.name).read_bytes() != item.read_bytes():
+            (target / item.name).write_bytes(item.read_bytes())
             changed = True
     return changed

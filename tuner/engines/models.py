@@ -14,7 +14,7 @@ from tuner.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class GgufPackage:
-    """A model that a package on the index carries as a GGUF file, and a question that it must answer after conversion."""
+    """A model that a package carries as a GGUF file, and a question that it must answer after conversion."""
 
     package: str
     version: str
@@ -50,7 +50,7 @@ class Model:
 
 
 def find_model(name: str) -> str:
-    """The folder of a registered name; an existing folder or a hub id as it is. UserError for a path that is not there."""
+    """The folder of a registered name; an existing folder or a hub id as it is. UserError for a missing path."""
     if NAME.fullmatch(name) and entry_path(name).is_file():
         path = read_entry(entry_path(name)).path
         if not Path(path).is_dir():

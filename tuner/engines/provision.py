@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable
@@ -17,13 +18,15 @@ from tuner.engines.environments import (
     remove_environment,
     save_environment,
 )
-from tuner.engines.home import checked_name, engines_folder, locked, write_json
+from tuner.engines.home import checked_name, discard, engines_folder, locked, sweep_discarded, write_json
 from tuner.engines.install import Installation, Tell, place_files
 from tuner.engines.recipes import PlaceFiles, Recipe, find_recipe
 from tuner.errors import UserError
 
-# Written last, with the entry in it: a folder without it is a half-finished one.
-MARKER = "tuner-engine.json"
+# The first is written before anything is installed: only a folder with it is ever deleted. The second, which holds the
+# entry, is written last: a folder without it is a half-finished one.
+CREATED_BY_TUNER = "created-by-tuner"
+FINISHED = "tuner-engine.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +46,33 @@ def add_engine(wanted: str, *, tell: Tell, name: str | None = None, run: Callabl
     recipe = find_recipe(wanted)
     name = checked_name(name or recipe.name, "an engine")
     if (present := finished(name, recipe)) is not None:
-        return Added(refreshed(present, recipe, tell), already_there=True)
-    lock_file = engines_folder() / f".{name}.lock"
-    with (
-        termination_unwinds(),
-        locked(lock_file, lambda: tell(f"waiting: another tuner works on engine {name}")) as lock,
-    ):
+        refresh(present, recipe, tell)
+        return Added(present, already_there=True)
+    with termination_unwinds(), turn(name, tell) as lock:
         if (present := finished(name, recipe)) is not None:
             return Added(present, already_there=True)
-        folder = engines_folder() / name
-        if folder.exists():
-            tell(f"removing the half-finished {folder}")
-            shutil.rmtree(folder)
-        require_room(recipe)
-        env = Installation(folder, recipe, tell, run, inherit=(lock,)).install(name)
-        write_json(folder / MARKER, dataclasses.asdict(env))
-        save_environment(env)
-        return Added(env, already_there=False)
+        return Added(build(name, recipe, tell, run, lock), already_there=False)
+
+
+def turn(name: str, tell: Tell) -> contextlib.AbstractContextManager[int]:
+    return locked(engines_folder() / f".{name}.lock", lambda: tell(f"waiting: another tuner works on engine {name}"))
+
+
+def build(name: str, recipe: Recipe, tell: Tell, run: Callable[..., int], lock: int) -> Environment:
+    folder = engines_folder() / name
+    sweep_discarded(folder)
+    if folder.exists():
+        if not (folder / CREATED_BY_TUNER).is_file():
+            raise UserError(f"{folder} exists and was not made by tuner; move it away, or choose another --name")
+        tell(f"removing the half-finished {folder}")
+        discard(folder)
+    require_room(recipe)
+    folder.mkdir(parents=True)
+    (folder / CREATED_BY_TUNER).touch()
+    env = Installation(folder, recipe, tell, run, inherit=(lock,)).install(name)
+    write_json(folder / FINISHED, dataclasses.asdict(env))
+    save_environment(env)
+    return env
 
 
 def finished(name: str, recipe: Recipe) -> Environment | None:
@@ -67,14 +80,12 @@ def finished(name: str, recipe: Recipe) -> Environment | None:
 
     UserError if the name is taken by something else, which is never overwritten.
     """
-    marker, entry = engines_folder() / name / MARKER, entry_path(name)
-    if entry.is_file():
-        env = read_environment(entry)
-        if not created_here(env):
-            raise UserError(f"engine {name} is registered as {env.url or env.python}: {another_name(name)}")
-    if not marker.is_file():
+    entry, completed = entry_path(name), engines_folder() / name / FINISHED
+    if entry.is_file() and not created_here(env := read_environment(entry)):
+        raise UserError(f"engine {name} is registered as {env.url or env.python}: {another_name(name)}")
+    if not completed.is_file():
         return None
-    env = read_environment(marker)
+    env = read_environment(completed)
     if env.engine != recipe.engine or recipe.version not in (None, env.version):
         raise UserError(f"engine {name} holds {env.engine} {env.version}: {another_name(name)}")
     if not Path(env.python or "").exists():
@@ -89,21 +100,19 @@ def another_name(name: str) -> str:
 
 
 def created_here(env: Environment) -> bool:
-    """True if the environment is a folder that `add_engine` made; only such a folder is ever deleted."""
-    return env.python is not None and Path(env.python).is_relative_to(engines_folder() / env.name)
+    folder = engines_folder() / env.name
+    return env.python is not None and Path(env.python).is_relative_to(folder) and (folder / CREATED_BY_TUNER).is_file()
 
 
-def refreshed(env: Environment, recipe: Recipe, tell: Tell) -> Environment:
+def refresh(env: Environment, recipe: Recipe, tell: Tell) -> None:
     """Bring the files that tuner puts into a finished environment up to this tuner's."""
     site_packages = next(Path(env.python or "").parents[1].glob("lib/python3*/site-packages"))
     for step in recipe.steps:
         if isinstance(step, PlaceFiles) and place_files(step.folder, site_packages):
             tell(f"engine {env.name}: brought {step.folder} in its site-packages up to date")
-    return env
 
 
 def require_room(recipe: Recipe) -> None:
-    engines_folder().mkdir(parents=True, exist_ok=True)
     free_gb = shutil.disk_usage(engines_folder()).free / 1e9
     if free_gb < recipe.disk_gb:
         raise UserError(
@@ -112,13 +121,15 @@ def require_room(recipe: Recipe) -> None:
         )
 
 
-def remove_engine(name: str) -> Path | None:
-    """Forget an environment; the folder too if tuner created it. Returns the deleted folder."""
-    env = find_environment(name)
-    folder = engines_folder() / name
-    remove_environment(name)
-    if not created_here(env) or not folder.is_dir():
-        return None
-    (folder / MARKER).unlink(missing_ok=True)
-    shutil.rmtree(folder)
-    return folder
+def remove_engine(name: str, tell: Tell) -> Path | None:
+    """Forget an environment; delete its folder too if tuner created it. Returns the deleted folder."""
+    folder = engines_folder() / checked_name(name, "an engine")
+    with turn(name, tell):
+        made = (folder / CREATED_BY_TUNER).is_file()
+        if not made or entry_path(name).is_file():
+            made = created_here(find_environment(name))
+            remove_environment(name)
+        if not made:
+            return None
+        discard(folder)
+        return folder

