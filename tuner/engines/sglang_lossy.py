@@ -1,0 +1,72 @@
+"""Where SGLang's output under speculation is not the target's own: such an arm is labelled, and not ranked with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.engines.base import LaunchOptions
+from tuner.engines.sglang_versions import EAGLE_FAMILY
+from tuner.spec.speculation import SpecConfig
+
+#: Devices without SGLang's sampling verification; on ROCm only rejection sampling has one (eagle_utils.py, 0.5.23).
+_ARGMAX_DEVICES = {"cpu": "CPU", "xpu": "XPU", "hip": "ROCm", "rocm": "ROCm"}
+_THRESHOLDS = ("accept_threshold_single", "accept_threshold_acc")
+
+
+def lossy_reason(
+    spec: SpecConfig, options: LaunchOptions, device: str, temperature: float, sampling: Mapping[str, Any]
+) -> str | None:
+    """Why output is not distributed as the target's at this temperature, one sentence; None where nothing is known.
+
+    `sampling`: the other request fields, such as min_p and penalties. DESIGN: lossy arms are never ranked beside
+    lossless ones.
+    """
+    if spec.is_off:
+        return None
+    return next(_reasons(spec, options, device, temperature, sampling), None)
+
+
+def _reasons(
+    spec: SpecConfig, options: LaunchOptions, device: str, temperature: float, sampling: Mapping[str, Any]
+) -> Iterator[str]:
+    env = dict(options.env)
+    if float(env.get("SGLANG_SIMULATE_ACC_LEN") or 0) > 0:
+        yield "SGLANG_SIMULATE_ACC_LEN sets the acceptance length: the text is junk at any temperature"
+    if _sets(sampling, "presence_penalty", 0) or _sets(sampling, "frequency_penalty", 0):
+        yield _relaxed("presence and frequency penalties")
+    if _sets(sampling, "repetition_penalty", 1):
+        yield _relaxed("the repetition penalty")
+    if temperature == 0:
+        return
+    by_argmax = spec.method in EAGLE_FAMILY | {"ngram"} and device in _ARGMAX_DEVICES
+    if by_argmax and not (_ARGMAX_DEVICES[device] == "ROCm" and _samples_on_rocm(spec)):
+        yield (
+            f"on {_ARGMAX_DEVICES[device]} SGLang verifies drafts by argmax: temperature {temperature:g} and top_p are "
+            "ignored under speculation and the output is the greedy one"
+        )
+    if spec.method == "ngram" and env.get("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "0").lower() in ("1", "true"):
+        yield "SGLANG_NGRAM_FORCE_GREEDY_VERIFY verifies n-gram drafts by argmax: temperature is ignored"
+    loose = [key for key in _THRESHOLDS if float(dict(spec.options).get(key, 1)) < 1]
+    if loose:
+        yield f"{loose[0]} below 1 accepts drafted tokens more often than the target would have sampled them"
+    if _sets(sampling, "min_p", 0):
+        yield "SGLang ignores min_p while it verifies drafts: tokens that min_p rules out can come through"
+
+
+def _sets(sampling: Mapping[str, Any], field: str, neutral: float) -> bool:
+    return sampling.get(field) not in (None, neutral)
+
+
+def _relaxed(what: str) -> str:
+    return (
+        f"SGLang applies {what} as they stood before the verify step to every drafted token: not what they are without "
+        "speculation"
+    )
+
+
+def _samples_on_rocm(spec: SpecConfig) -> bool:
+    """ROCm samples by rejection sampling alone, which SGLang switches on by itself for EAGLE chains (0.5.23)."""
+    options = dict(spec.options)
+    automatic = spec.method in ("eagle", "mtp") and spec.tree is None and "token_map" not in options
+    return bool(options.get("use_rejection_sampling", automatic))
