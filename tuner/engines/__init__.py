@@ -7,10 +7,11 @@ from types import MappingProxyType
 
 from tuner.engines.base import Engine
 from tuner.engines.environments import Environment
+from tuner.engines.sglang import SglangEngine
 from tuner.engines.vllm import VllmEngine
 from tuner.errors import UserError
 
-ENGINES: Mapping[str, Callable[[Environment], Engine]] = MappingProxyType({"vllm": VllmEngine})
+ENGINES: Mapping[str, Callable[[Environment], Engine]] = MappingProxyType({"vllm": VllmEngine, "sglang": SglangEngine})
 
 
 def engine_for(environment: Environment) -> Engine:

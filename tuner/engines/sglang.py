@@ -66,10 +66,9 @@ class SglangEngine:
         check_adaptive(spec)
         check_sampling(spec)
         check_draft(target, spec, options.tensor_parallel)
-        if spec.method == "ngram" and self.environment.python and not shutil.which("c++"):
-            raise UserError(
-                "SGLang builds its n-gram index with a C++ compiler, and there is no c++: install one (g++)"
-            )
+        compiler = dict(options.env).get("CXX", "c++")
+        if spec.method == "ngram" and self.environment.python and not shutil.which(compiler):
+            raise UserError(f"SGLang compiles its n-gram index at the start, and there is no {compiler}: install g++")
 
     def _check_cpu(self, spec: SpecConfig, options: LaunchOptions) -> None:
         if spec.method in ("dflash", "dspark"):

@@ -1,4 +1,4 @@
-"""Where SGLang's output under speculation is not the target's own: such an arm is labelled, and not ranked with others."""
+"""Where SGLang's output under speculation is not the target's own: such an arm is labelled, and ranked apart."""
 
 from __future__ import annotations
 
