@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +23,7 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
+@cache
 def schema_of(model: type[BaseModel]) -> Schema:
     return {"$schema": DIALECT, **model.model_json_schema(schema_generator=_Untitled)}
 

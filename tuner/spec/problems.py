@@ -69,11 +69,17 @@ def _sentence(place: Place, detail: ErrorDetails, document: Document, schema: Sc
         return f"{where} is not a key: {_right_key(place, schema)}"
     allowed = _allowed(schema, node_at(schema, place), _unit(place))
     if kind == "missing":
-        return f"{where} is missing: give {node_at(schema, place).get('description', allowed)}"
+        return f"{where} is missing: add it ({_meaning(node_at(schema, place)) or allowed})"
     if kind == "value_error":
         return f"{where}: {detail['ctx']['error']}"
     hint = _hint(detail["input"], document.typed(place), schema, node_at(schema, place))
     return f"{where} must be {allowed}, not {_given(detail['input'])}{hint}"
+
+
+def _meaning(node: Schema) -> str:
+    """The key's own description within a sentence; none where the words allowed say more."""
+    text = "" if "enum" in node else node.get("description", "").rstrip(".")
+    return text[:1].lower() + text[1:]
 
 
 def _right_key(place: Place, schema: Schema) -> str:
@@ -81,7 +87,7 @@ def _right_key(place: Place, schema: Schema) -> str:
     keys = [k for branch in branches(schema, node_at(schema, section)) for k in branch.get("properties", {})]
     if close := _nearest(key, keys):
         unit = _unit((close,))
-        return f"did you mean {close}{f' ({unit})' if unit else ''}?"
+        return f"did you mean {close}{f' ({unit})' if unit and unit != close else ''}?"
     ways = list(all_keys(schema))
     known = _nearest(key, [way[-1] for way in ways], cutoff=0.8)
     if homes := dict.fromkeys(".".join(way) for way in ways if way[-1] == known):
@@ -103,6 +109,7 @@ def _unit(place: Place) -> str | None:
 def _allowed(schema: Schema, node: Schema, unit: str | None = None, many: bool = False) -> str:
     """What may stand here, in words; `many`: the plural, for the items of a list."""
     words = sorted((_branch_in_words(schema, branch, unit, many) for branch in branches(schema, node)), key=len)
+    words = [word for word in words if word != "a whole number" or "a number" not in words]
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 2 else words)
 
 
@@ -176,5 +183,5 @@ def _hint_for_text(text: str, words: list[str], kinds: set[str | None]) -> str:
         if re.fullmatch(r"[-+]?((0|[1-9]\d*)(\.\d*)?|\.\d+)", text):
             return f": write {text} without quotes"
         if re.match(r"[-+.]?\d", text):
-            return ": write the bare number, without a unit or separators"
+            return ": write the bare number, such as 300"
     return f": write [{text}]" if kinds == {"array"} and text else ""
