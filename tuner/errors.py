@@ -4,7 +4,8 @@
     ├── UserError        exit 2   the input, the machine or the setup; nothing was launched for it
     │   └── NotMeasured  exit 2   a figure was asked for that the data at hand cannot give
     ├── EngineError      exit 3   an engine did not start, died or answered wrongly
-    └── GateFailed       exit 1   everything was measured, and a gate did not hold
+    ├── GateFailed       exit 1   everything was measured, and a gate did not hold
+    └── Interrupted      exit 130 a signal ended the work; the message says how to go on
 
 Anything else that escapes is a bug in tuner and keeps its traceback.
 """
@@ -38,3 +39,9 @@ class GateFailed(TunerError):
     """The measurement is complete and a condition the user set did not hold."""
 
     exit_code = 1
+
+
+class Interrupted(TunerError):
+    """A signal ended work that can be resumed; the message says how."""
+
+    exit_code = 130

@@ -31,6 +31,7 @@ def recommend(
     import asyncio
 
     from tuner.cli.progress import progress
+    from tuner.errors import Interrupted
     from tuner.report.build import report_study
     from tuner.run.question import read_question, with_budget
     from tuner.run.signals import unwinding_signals
@@ -39,7 +40,10 @@ def recommend(
 
     question = with_budget(read_question(workload), minutes, launches)
     with unwinding_signals(), open_study(question, reports, resume=resume) as store:
-        with progress() as notify:
-            asyncio.run(run_study(question, store, notify))
+        try:
+            with progress() as notify:
+                asyncio.run(run_study(question, store, notify))
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; {store.folder} keeps every finished cell: go on with --resume") from None
         report = report_study(store, outputs)
     typer.echo(report.to_json() if as_json else report.to_text())

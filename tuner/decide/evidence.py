@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from tuner.measure.compare import compare
 from tuner.measure.records import Cell, CellKey, Load, Trial
@@ -20,7 +19,7 @@ class Tried:
 
     trial: Trial
     cells: Mapping[CellKey, CellSummary]
-    findings: Mapping[CellKey, tuple[Finding, ...]] = MappingProxyType({})
+    findings: Mapping[CellKey, tuple[Finding, ...]] = field(default_factory=dict)
 
     @property
     def spec(self) -> SpecConfig:

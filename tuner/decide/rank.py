@@ -65,7 +65,7 @@ class Recommendation:
 def recommend(evidence: Evidence) -> Recommendation:
     """A verdict for every cell that off was measured in, and one for all of them."""
     verdicts = tuple(_verdict(evidence, key) for key in evidence.keys if evidence.baseline(key))
-    return Recommendation(verdicts, _overall(verdicts))
+    return Recommendation(verdicts, _overall(evidence, verdicts))
 
 
 def missed_slos(cell: CellSummary, slo_ms: Sequence[tuple[str, float]]) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _why_on(chosen: Comparison, ties: Sequence[SpecConfig]) -> str:
     return reason
 
 
-def _overall(verdicts: Sequence[Verdict]) -> Overall:
+def _overall(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
     """The setting with the highest geometric-mean ratio over all cells, if its interval and ties allow the claim."""
     specs = dict.fromkeys(c.spec for v in verdicts for c in v.comparisons if not c.spec.is_off)
     scored = [(spec, score) for spec in specs if (score := _mean_ratio(verdicts, spec)) is not None]
@@ -163,17 +163,34 @@ def _overall(verdicts: Sequence[Verdict]) -> Overall:
     ]
     if not claims:
         return Overall(OFF, None, None, _regret(verdicts, OFF), _why_overall_off(scored))
-    best, ratio = max(claims, key=lambda pair: pair[1].value)
+    highest, _ = max(claims, key=lambda pair: pair[1].value)
+    tied = [
+        (spec, score) for spec, score in claims if spec == highest or _tie_overall(evidence, verdicts, highest, spec)
+    ]
+    best, ratio = min(tied, key=lambda pair: _cost(pair[0]))
     cells = [(v.key, c.ratio.value) for v in verdicts for c in v.comparisons if c.spec == best and c.ratio]
     worst = min(cells, key=lambda pair: pair[1])
     reason = f"highest mean gain over the {len(cells)} cells, each weighted alike"
+    if best != highest:
+        reason = (
+            f"tied with {highest.label}, which has the highest mean gain over the {len(cells)} cells; smaller N wins"
+        )
     return Overall(best, ratio, worst, _regret(verdicts, best), reason)
 
 
 def _mean_ratio(verdicts: Sequence[Verdict], spec: SpecConfig) -> Estimate | None:
-    """Geometric mean over cells; None unless every cell has the ratio. Cells are independent runs: variances add."""
-    ratios = [c.ratio for v in verdicts for c in v.comparisons if c.spec == spec]
-    if len(ratios) < len(verdicts) or not ratios:
+    """A setting's ratio to off over all cells."""
+    return _geometric_mean([c.ratio for v in verdicts for c in v.comparisons if c.spec == spec], len(verdicts))
+
+
+def _tie_overall(evidence: Evidence, verdicts: Sequence[Verdict], best: SpecConfig, other: SpecConfig) -> bool:
+    mean = _geometric_mean([evidence.ratio(other, best, verdict.key) for verdict in verdicts], len(verdicts))
+    return mean is not None and is_tie(mean)
+
+
+def _geometric_mean(ratios: Sequence[Estimate | None], cells: int) -> Estimate | None:
+    """Of one ratio a cell; None unless all cells have one. Cells are independent runs: variances of the logs add."""
+    if len(ratios) < cells or not ratios:
         return None
     logs, variance = 0.0, 0.0
     for ratio in ratios:

@@ -1,0 +1,79 @@
+"""Fixtures for tests of the whole command on mock engines: a data folder, a registered environment, a workload."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from mock_engine import fake_python
+
+#: Off 5 ms a step. eagle3 accepts .8, .7, .6, .6 at T = 0; a drafted token costs 5 % of a step, more when crowded.
+SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A machine for one test: `home` is its data folder, `folder` where commands run."""
+
+    folder: Path
+    home: Path
+
+    def workload(self, **changes: object) -> Path:
+        """A small workload on the mock engine; `changes` replace top-level keys."""
+        data: dict[str, object] = {
+            "name": "mock",
+            "model": "./target",
+            "engine": "mock",
+            "drafts": [{"method": "ngram", "n": 3}, {"method": "eagle3", "model": "./head", "n": [1, 2, 3, 4]}],
+            "traffic": {"concurrency": [1, 4], "prompts": [{"set": "chat"}], "max_output_tokens": 24},
+            "measure": {"requests": 8, "waves": 2, "warmup_requests": 1},
+            "engine_options": {"env": {"MOCK_ENGINE_SIM": json.dumps(SIM)}},
+        }
+        path = self.folder / "workload.yaml"
+        path.write_text(yaml.safe_dump(data | changes), encoding="utf-8")
+        return path
+
+    def faults(self, *names: str) -> dict[str, object]:
+        """engine_options that make the mock engine misbehave."""
+        return {"env": {"MOCK_ENGINE_SIM": json.dumps(SIM), "MOCK_ENGINE_FAULTS": ",".join(names)}}
+
+    def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {**os.environ, "TUNER_HOME": str(self.home), **(extra or {})}
+
+    def tuner(self, *argv: object, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run the command as people do, in a process of its own."""
+        command = [sys.executable, "-m", "tuner", *map(str, argv)]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.env(), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    def studies(self) -> list[Path]:
+        return sorted(path.parent for path in (self.folder / "reports").glob("*/study.json"))
+
+
+def save_model(folder: Path, **config: object) -> None:
+    """A folder that looks like a saved model to whoever reads its config only."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    home, folder = tmp_path / "home", tmp_path / "work"
+    folder.mkdir()
+    (home / "engines").mkdir(parents=True)
+    entry = {
+        "name": "mock", "engine": "vllm", "version": "0.32.0", "python": str(fake_python(tmp_path)), "url": None,
+        "device": "gpu", "corrections": [], "notes": [],
+    }  # fmt: skip
+    (home / "engines" / "mock.json").write_text(json.dumps(entry), encoding="utf-8")
+    save_model(folder / "target", architectures=["LlamaForCausalLM"], hidden_size=8, vocab_size=32, num_hidden_layers=4)
+    save_model(folder / "head", architectures=["LlamaForCausalLMEagle3"], hidden_size=8, vocab_size=32)
+    return Bench(folder, home)
