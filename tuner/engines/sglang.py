@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.engines.base import Launch, LaunchOptions
-from tuner.engines.environments import Environment
+from tuner.engines.environments import CPU_KERNELS, Environment
 from tuner.engines.sglang_commands import is_adaptive, speculative_args
-from tuner.engines.sglang_cpu.cpu_machine import gpu_device
+from tuner.engines.sglang_cpu.packages.cpu_machine import gpu_device
 from tuner.engines.sglang_drafts import check_draft
 from tuner.engines.sglang_limits import check_adaptive, check_args, check_parallel, check_sampling, check_tree
 from tuner.engines.sglang_log import read_facts, root_cause
@@ -73,7 +73,7 @@ class SglangEngine:
     def _check_cpu(self, spec: SpecConfig, options: LaunchOptions) -> None:
         if spec.method in ("dflash", "dspark"):
             raise UserError(f"SGLang runs {spec.method} on GPUs only: measure it there, or draft with eagle3 or ngram")
-        if self._needs_cpu_kernels():
+        if CPU_KERNELS in self.environment.corrections:
             device = gpu_device()
             if device is not None:
                 raise UserError(
@@ -81,14 +81,7 @@ class SglangEngine:
                     f"one has {device}: install the stock engine with `tuner engine add sglang`"
                 )
             if options.tensor_parallel > 1:
-                raise UserError("SGLang without its CPU kernels runs in one process: set tensor_parallel to 1")
-
-    def _needs_cpu_kernels(self) -> bool:
-        """Whether the environment lacks SGLang's own CPU kernels, so that plain PyTorch takes their place."""
-        if not self.environment.python:
-            return False
-        packages = Path(self.environment.python).parent.parent.glob("lib/python*/site-packages/sgl_kernel")
-        return not any(packages)
+                raise UserError("SGLang computing in plain PyTorch runs in one process: set tensor_parallel to 1")
 
     def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
         if not self.environment.python:
@@ -150,7 +143,11 @@ class SglangEngine:
 
     def read_facts(self, log: str, server_info: Mapping[str, Any] | None = None) -> EngineFacts:
         facts = read_facts(log, server_info)
-        return facts if self.version >= PER_REQUEST_DETAILS else _without_details(facts, self.version)
+        if CPU_KERNELS in self.environment.corrections:
+            facts = replace(facts, runner="CPU kernels in plain PyTorch")
+        if self.version < PER_REQUEST_DETAILS:
+            facts = replace(facts, warnings=(*facts.warnings, _no_details(self.version)))
+        return facts
 
     def root_cause(self, log: str) -> str | None:
         return root_cause(log)
@@ -184,9 +181,8 @@ def _first(told: Mapping[str, Any], *names: str) -> Any:
     return next((told[name] for name in names if name in told), None)
 
 
-def _without_details(facts: EngineFacts, version: Version) -> EngineFacts:
-    sentence = (
+def _no_details(version: Version) -> str:
+    return (
         f"SGLang {version_text(version)} tells no acceptance by request over its OpenAI routes: use "
         f"{version_text(PER_REQUEST_DETAILS)} or later for alpha, a_k and tau"
     )
-    return EngineFacts(facts.version, facts.kv_cache_tokens, facts.runner, facts.resolved, (*facts.warnings, sentence))

@@ -11,7 +11,6 @@ from tuner.measure.records import EngineFacts
 
 #: The line that sglang_start/serve.py prints: the version, and the command line as a JSON list.
 _ASKED = re.compile(r"^tuner: SGLang (\S+) is asked for (\[.*\])$", re.M)
-_CPU_KERNELS = "tuner: no sgl_kernel is installed"
 #: The scheduler's own figures, after it saw how much memory there is.
 _CAPACITY = re.compile(r"\bmax_total_num_tokens=(\d+)")
 _RUNNING = re.compile(r"\bmax_total_num_tokens=\d+.*?\bmax_running_requests=(\d+)")
@@ -107,7 +106,6 @@ def read_facts(log: str, server_info: Mapping[str, Any] | None = None) -> Engine
     return EngineFacts(
         version=_text(server_info, "version") or (asked.group(1) if asked else None),
         kv_cache_tokens=int(tokens) if tokens else None,
-        runner="CPU kernels in plain PyTorch" if _CPU_KERNELS in log else None,
         resolved=tuple(sorted(resolved.items())),
         warnings=(*rewritten(asked_values(command), resolved), *(text for sign, text in _WARNINGS if sign in log)),
     )

@@ -4,13 +4,9 @@
 
 SGLang 0.5.23 takes its key by --api-key alone, where every user of the machine can read it, and prints it with its
 arguments into the log. Here it goes in after the command line is parsed, and log lines show stars for it.
-
-Where SGLANG_USE_CPU_ENGINE is set and the environment has no CPU kernels (the package index has none), the ones in
-../sglang_cpu take their place.
 """
 
 # mypy: ignore-errors
-import importlib.util
 import json
 import logging
 import os
@@ -18,7 +14,6 @@ import sys
 from pathlib import Path
 
 KEY_VARIABLE = "SGLANG_API_KEY"
-CPU_KERNELS = Path(__file__).resolve().parent.parent / "sglang_cpu"
 
 
 def withhold(secret):
@@ -34,20 +29,10 @@ def withhold(secret):
     logging.setLogRecordFactory(record)
 
 
-def use_cpu_kernels():
-    """Put our CPU kernels where this process and its children look first, if SGLang would find none."""
-    if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1" or importlib.util.find_spec("sgl_kernel"):
-        return
-    sys.path.insert(0, str(CPU_KERNELS))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CPU_KERNELS), os.environ.get("PYTHONPATH"))))
-    print("tuner: no sgl_kernel is installed: CPU kernels in plain PyTorch take its place", flush=True)
-
-
 def main(argv):
     key = os.environ.pop(KEY_VARIABLE, None)
     # ninja, with which SGLang builds its n-gram index at the first start, is installed beside the interpreter.
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    use_cpu_kernels()
 
     from sglang.launch_server import run_server
     from sglang.srt.plugins import load_plugins
