@@ -43,7 +43,7 @@ def profiles_dir() -> Path:
 def profile_paths() -> dict[str, Path]:
     """Every shipped workload by name; other YAML files in the folder do not point to its schema."""
     paths = sorted(profiles_dir().glob("*.yaml"))
-    return {p.stem: p for p in paths if SCHEMA_FILE in p.open(encoding="utf-8").readline()}
+    return {path.stem: path for path in paths if SCHEMA_FILE in read_text(path).partition("\n")[0]}
 
 
 def profile_path(name: str) -> Path:
@@ -82,6 +82,9 @@ def starter(profile: str, target: Path, model: str | None = None, engines: Seque
         elif draft["model"].startswith("."):
             path = resolve_path(document.path.parent, draft["model"])
             edits.append(_edit(document, ("drafts", i, "model"), _scalar(path)))
+    if len(unfit) == len(document.data["drafts"]):
+        after = text.index("\ndrafts:") + len("\ndrafts:")
+        edits.append((after, after, " auto"))
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     text = HOW_TO_COMPLETE + text.partition("\n")[2]
