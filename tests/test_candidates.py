@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.spec.candidates import DEFAULT_N, Arm, Removed, arm_of
@@ -94,6 +94,7 @@ axis = st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True)
 nodes_axis = st.lists(st.integers(2, 40), min_size=1, max_size=4, unique=True)
 
 
+@settings(deadline=None)
 @given(axis, axis, nodes_axis)
 def test_every_combination_is_tried_or_named(depth: list[int], topk: list[int], nodes: list[int]) -> None:
     arm, removed = arm_of(eagle3(depth=depth, topk=topk, nodes=nodes), "org/head")

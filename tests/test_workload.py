@@ -673,7 +673,7 @@ def parses(text: str, folder: Path) -> bool:
     return True
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 @given(place=st.sampled_from(places(FULL)[1:]), new=JSON)
 def test_any_wrong_value_is_a_sentence_and_the_schema_never_stricter(
     place: tuple[Any, ...], new: Any, tmp_path: Path
@@ -690,7 +690,7 @@ def test_any_wrong_value_is_a_sentence_and_the_schema_never_stricter(
     assert not any(words in str(caught.value) for words in ("Input should", "something else"))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("nae: -[]{}\n\t'\"#&*!|>%@`,?\x00é\u2028<1.~"), max_size=60))
 def test_any_text_is_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
