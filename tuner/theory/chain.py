@@ -7,13 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from tuner.errors import UserError
 from tuner.theory.draws import AliasTable
 from tuner.theory.markov import IntArray, Markov
 from tuner.theory.rule import BoolArray, FloatArray, acceptance, residual
 
+# Tokens are results in bulk: two bytes each, which the small vocabularies here allow.
+TokenArray = NDArray[np.int16]
 NO_TOKEN = -1
+# A step works on as many sequences at once as keep its arrays under 64 KiB: larger ones are given back to the
+# system after use, and faulting them in again took half of the time.
+BLOCK_ENTRIES = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +53,31 @@ def lossless(target: Markov, draft: Markov) -> ChainRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """One step of B sequences. `drafted` (B, N), `tokens` (B, N + 1) emitted and then NO_TOKEN, the rest (B,)."""
+    """One step of B sequences: `drafted` (B, N) and `tokens` (B, N + 1), the emitted ones and then NO_TOKEN;
+    `accepted` (B,) how many drafted tokens were kept, `state` (B,) the context the step left behind."""
 
-    drafted: IntArray
-    tokens: IntArray
-    accepted: IntArray
-    emitted: IntArray
+    drafted: TokenArray
+    tokens: TokenArray
+    accepted: TokenArray
     state: IntArray
+
+    @classmethod
+    def empty(cls, batch: int, drafted: int, emitted: int) -> Steps:
+        """Room for `batch` sequences, all NO_TOKEN; laid out position first, as it is filled."""
+        return cls(
+            drafted=np.full((drafted, batch), NO_TOKEN, dtype=np.int16).T,
+            tokens=np.full((emitted, batch), NO_TOKEN, dtype=np.int16).T,
+            accepted=np.zeros(batch, dtype=np.int16),
+            state=np.zeros(batch, dtype=np.int64),
+        )
+
+    def part(self, which: slice) -> Steps:
+        return Steps(self.drafted[which], self.tokens[which], self.accepted[which], self.state[which])
+
+    @property
+    def emitted(self) -> IntArray:
+        """(B,) tokens emitted: the accepted ones and the closing one, unless that was lost."""
+        return np.asarray((self.tokens != NO_TOKEN).sum(axis=1), dtype=np.int64)
 
 
 Step = Callable[[IntArray, Generator], Steps]
@@ -74,27 +98,34 @@ class ChainStep:
         self._closing = AliasTable(np.concatenate([rules.correction, rules.bonus]))
 
     def __call__(self, state: IntArray, rng: Generator) -> Steps:
+        made = Steps.empty(len(state), self.n, self.n + 1)
+        block = max(256, BLOCK_ENTRIES // (self.n + 1))
+        for first in range(0, len(state), block):
+            self._fill(made.part(slice(first, first + block)), state[first : first + block], rng)
+        return made
+
+    def _fill(self, made: Steps, state: IntArray, rng: Generator) -> None:
         rules, n, batch = self.rules, self.n, len(state)
         vocab, sequence = rules.draft.vocab, np.arange(batch)
         states, drafted, cells = self._draft_tokens(state, rng)
         # The parallel evaluation: all N + 1 prefixes are known, so every decision comes from one lookup.
-        kept = rng.random((n, batch)) < rules.accept.take(cells)
-        accepted = leading(kept)
+        kept = without_gap(rng.random((n, batch)) < rules.accept.take(cells))
+        accepted = kept.sum(axis=0, dtype=np.int64)
         full = accepted == n
-        stop = states.ravel().take(accepted * batch + sequence)
+        closes_at = accepted * batch + sequence
+        stop = states.ravel().take(closes_at)
         closing = self._closing.draw(stop + full * rules.draft.states, rng)
-        tokens = np.vstack([drafted, closing])
-        tokens.ravel()[accepted * batch + sequence] = closing
-        np.putmask(tokens, np.arange(n + 1)[:, None] > accepted, NO_TOKEN)
-        emitted = accepted + 1
+        tokens = np.full((n + 1, batch), NO_TOKEN, dtype=np.int64)
+        # A kept token adds token + 1 to NO_TOKEN = -1; masked assignment would take three times as long.
+        tokens[:n] += (drafted + 1) * kept
+        tokens.ravel()[closes_at] = closing
         if rules.loses_bonus:
             tokens[n, full] = NO_TOKEN
-            emitted = emitted - full
         if rules.keeps_rejected:
             rejected = drafted[np.minimum(accepted, n - 1), sequence]
             stop = np.where(full, stop, self._successors.take(stop * vocab + rejected))
-        end = self._successors.take(stop * vocab + closing)
-        return Steps(drafted.T, tokens.T, accepted, emitted, end)
+        made.drafted[:], made.tokens[:], made.accepted[:] = drafted.T, tokens.T, accepted
+        made.state[:] = self._successors.take(stop * vocab + closing)
 
     def _draft_tokens(self, state: IntArray, rng: Generator) -> tuple[IntArray, IntArray, IntArray]:
         """States (N + 1, B), drafted tokens (N, B), and the (context, token) cell of each; position first,
@@ -111,21 +142,22 @@ class ChainStep:
         return states, drafted, cells
 
 
-def leading(kept: BoolArray) -> IntArray:
-    """How many of the first rows are True without a gap, for each column: rejection goes from the left."""
-    running = np.ones(kept.shape[1], dtype=np.bool_)
-    count = np.zeros(kept.shape[1], dtype=np.int64)
-    for row in kept:
-        running = running & row
-        count += running
-    return count
+def without_gap(kept: BoolArray) -> BoolArray:
+    """True up to the first False of each column: rejection goes from the left."""
+    running = kept.copy()
+    for i in range(1, len(running)):
+        running[i] &= running[i - 1]
+    return running
 
 
 def generate(step: Step, start: IntArray, k: int, rng: Generator) -> IntArray:
     """(B, k) the first k tokens of each sequence, by as many steps as each needs."""
     text = np.full((len(start), k), NO_TOKEN, dtype=np.int64)
-    state, length = start.copy(), np.zeros(len(start), dtype=np.int64)
-    pending = np.arange(len(start))
+    steps = step(start, rng)
+    # The first step of all sequences is aligned and goes in whole; later ones begin where each left off.
+    text[:, : steps.tokens.shape[1]] = steps.tokens[:, :k]
+    length, state = steps.emitted, steps.state
+    pending = np.flatnonzero(length < k)
     while pending.size:
         steps = step(state[pending], rng)
         for i in range(steps.tokens.shape[1]):

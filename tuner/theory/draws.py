@@ -12,22 +12,26 @@ from tuner.theory.rule import FloatArray
 class AliasTable:
     """Walker's alias method over the rows of a table: a draw costs the same for any vocabulary."""
 
-    __slots__ = ("_alias", "_keep", "_vocab")
+    __slots__ = ("_keep", "_outcomes", "_vocab")
 
     def __init__(self, rows: FloatArray) -> None:
         self._vocab = int(rows.shape[1])
         halves = [_alias_row(row) for row in rows]
         self._keep = np.concatenate([keep for keep, _ in halves])
-        self._alias = np.concatenate([alias for _, alias in halves])
+        own = np.tile(np.arange(self._vocab), len(rows))
+        # Alias and own token side by side: choosing by index is several times faster than np.where on random masks.
+        self._outcomes = np.stack([np.concatenate([alias for _, alias in halves]), own], axis=1).ravel()
 
     def draw(self, row: IntArray, rng: Generator) -> IntArray:
         """One token for each entry of `row`, the row of the table to draw from."""
         scaled = rng.random(row.shape) * self._vocab
         column = scaled.astype(np.int64)
         scaled -= column
-        cell = row * self._vocab
-        cell += column
-        return np.where(scaled < self._keep.take(cell), column, self._alias.take(cell))
+        column += row * self._vocab
+        own = scaled < self._keep.take(column)
+        column *= 2
+        column += own
+        return self._outcomes.take(column)
 
 
 def _alias_row(row: FloatArray) -> tuple[FloatArray, IntArray]:

@@ -15,6 +15,9 @@ from tuner.theory.rule import FloatArray, alpha_of, distribution
 
 IntArray = NDArray[np.int64]
 
+# A tilt this strong leaves the draft on one token, unless two noise values all but agree.
+STEEPEST = 1e6
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Markov:
@@ -74,7 +77,7 @@ def draft_with_alpha(target: Markov, alpha: float, seed: int) -> Markov:
     """
     if not 0.0 < alpha <= 1.0:
         raise UserError(f"alpha is {alpha:g}; a toy draft can be built for alpha above 0 and up to 1.")
-    low, high = np.zeros((target.states, 1)), np.full((target.states, 1), 64.0)
+    low, high = np.zeros((target.states, 1)), np.full((target.states, 1), STEEPEST)
     if bool(np.any(_alphas(target, high, seed) > alpha)):
         raise UserError(f"no tilt of this toy target is as poor as alpha {alpha:g}; ask for a higher alpha.")
     for _ in range(80):

@@ -43,8 +43,8 @@ class TreeStep:
     def walk(self, states: IntArray, tokens: IntArray, rng: Generator) -> Steps:
         """From the root down: at each node try the children in order, stop where none is kept and close there."""
         batch, depth = states.shape[1], self.tree.depth
-        emitted = np.full((batch, depth + 1), NO_TOKEN, dtype=np.int64)
-        accepted, end = np.zeros(batch, dtype=np.int64), np.empty(batch, dtype=np.int64)
+        made = Steps.empty(batch, self.tree.nodes - 1, depth + 1)
+        made.drafted[:] = tokens[1:].T
         walking, at = np.arange(batch), np.zeros(batch, dtype=np.int64)
         for level in range(depth + 1):
             context = states[at, walking]
@@ -57,12 +57,12 @@ class TreeStep:
             goes_on, first = kept.any(axis=1), kept.argmax(axis=1)
             closing = draw_rows(leftover, rng)
             row = np.arange(len(walking))
-            emitted[walking, level] = np.where(goes_on, candidates[row, first], closing)
+            made.tokens[walking, level] = np.where(goes_on, candidates[row, first], closing)
             stopped = walking[~goes_on]
-            accepted[stopped] = level
-            end[stopped] = self.target.advance(context, closing)[~goes_on]
+            made.accepted[stopped] = level
+            made.state[stopped] = self.target.advance(context, closing)[~goes_on]
             at, walking = children[row, first][goes_on], walking[goes_on]
-        return Steps(tokens[1:].T, emitted, accepted, accepted + 1, end)
+        return made
 
 
 class DynamicTreeStep:
@@ -74,19 +74,17 @@ class DynamicTreeStep:
         self.target, self.draft, self.trees = target, draft, trees
 
     def __call__(self, state: IntArray, rng: Generator) -> Steps:
-        width = max(drafted.tree.depth for drafted in self.trees) + 1
-        nodes = max(drafted.tree.nodes for drafted in self.trees)
-        drafted_tokens = np.full((len(state), nodes - 1), NO_TOKEN, dtype=np.int64)
-        emitted = np.full((len(state), width), NO_TOKEN, dtype=np.int64)
-        accepted, end = np.empty(len(state), dtype=np.int64), np.empty(len(state), dtype=np.int64)
+        widest = max(drafted.tree.nodes for drafted in self.trees) - 1
+        deepest = max(drafted.tree.depth for drafted in self.trees)
+        made = Steps.empty(len(state), widest, deepest + 1)
         for context in np.unique(state):
             mine = np.flatnonzero(state == context)
             drafted = self.trees[int(context)]
             steps = self._one_context(drafted, int(context), len(mine), rng)
-            drafted_tokens[mine, : steps.drafted.shape[1]] = steps.drafted
-            emitted[mine, : steps.tokens.shape[1]] = steps.tokens
-            accepted[mine], end[mine] = steps.accepted, steps.state
-        return Steps(drafted_tokens, emitted, accepted, accepted + 1, end)
+            made.drafted[mine, : steps.drafted.shape[1]] = steps.drafted
+            made.tokens[mine, : steps.tokens.shape[1]] = steps.tokens
+            made.accepted[mine], made.state[mine] = steps.accepted, steps.state
+        return made
 
     def _one_context(self, drafted: DraftedTree, context: int, batch: int, rng: Generator) -> Steps:
         states = [context]
