@@ -37,11 +37,9 @@ def headline(data: ReportInput) -> str:
         return advice(data)
     if word == "off":
         best = max((c for v in data.verdicts for c in v.comparisons if c.ratio), key=_value)
-        gain = GAINS[data.evidence.objective].lower()
-        return (
-            f"{advice(data)} The best that was tried is {best.spec.label} at {cell_text(best.key)}, {gain}: "
-            f"{ratio(best.ratio)}."
-        )
+        gain = GAINS[data.evidence.objective]
+        tried = f"{best.spec.label} at {cell_text(best.key)}"
+        return f"{advice(data)} The best that was tried is {tried}. {gain}: {ratio(best.ratio)}."
     return f"{advice(data)} {_gain_range(data)}"
 
 

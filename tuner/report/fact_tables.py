@@ -11,7 +11,7 @@ import yaml
 from tuner.measure.records import Cell, Trial
 from tuner.report.data import ReportInput
 from tuner.report.figures import NOT_MEASURED, cell_text, change, count
-from tuner.report.redact import shown_argv, shown_env, shown_workload
+from tuner.report.redact import shown_argv, shown_workload
 from tuner.report.tables import Table, table
 from tuner.run.host import Gpu
 
@@ -29,6 +29,18 @@ def launch_table(data: ReportInput) -> Table:
 def failed_trials(data: ReportInput) -> Table:
     rows = [(str(t.number), t.spec.label, t.status) for t in _trials(data) if not t.ok]
     return table(("launch", "setting", "cause"), rows)
+
+
+def blocked_cells(data: ReportInput) -> Table:
+    """Cells with a figure that cannot be: they enter no table of figures and no ranking."""
+    rows = [
+        (str(one.trial.number), one.spec.label, cell_text(key), finding.text)
+        for one in data.evidence.tried
+        for key, findings in one.findings.items()
+        for finding in findings
+        if finding.blocks
+    ]
+    return table(("launch", "setting", "cell", "finding"), rows)
 
 
 def failed_requests(data: ReportInput) -> Table:
@@ -85,7 +97,7 @@ def commands(data: ReportInput) -> tuple[tuple[str, str], ...]:
     """(title, shell line) of every launch as it was measured, environment variables first, secrets left out."""
     lines = []
     for trial in _trials(data):
-        env = [f"{name}={shlex.quote(value)}" for name, value in shown_env(trial.env)]
+        env = [f"{name}={shlex.quote(value)}" for name, value in trial.env]
         line = " ".join([*env, shlex.join(shown_argv(trial.command))])
         lines.append((f"launch {trial.number}: {trial.spec.label} ({trial.role})", line))
     return tuple(lines)

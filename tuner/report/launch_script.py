@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tuner.report.advice import advice
 from tuner.report.data import ReportInput
-from tuner.report.redact import is_secret_variable, shown_argv
+from tuner.report.redact import shown_argv
 from tuner.spec.speculation import SpecConfig
 
 _VARIABLE = re.compile(r"(--[\w-]+=)?\$([A-Z_][A-Z0-9_]*)")
@@ -31,11 +31,9 @@ def shell_block(data: ReportInput, spec: SpecConfig) -> str | None:
 
 
 def exports(data: ReportInput) -> list[str]:
-    """The variables the workload gives its engine; a secret one is asked for by name."""
-    return [
-        f': "${{{name}:?set {name}}}"' if is_secret_variable(name) else f"export {name}={shlex.quote(value)}"
-        for name, value in sorted(data.workload.engine_options.env.items())
-    ]
+    """The variables the workload gives its engine."""
+    env = data.workload.engine_options.env
+    return [f"export {name}={shlex.quote(value)}" for name, value in sorted(env.items())]
 
 
 def command_lines(argv: Sequence[str]) -> str:

@@ -12,6 +12,9 @@ from tuner.report.data import ReportInput
 from tuner.report.launch_script import shell_block
 from tuner.report.rendering import render
 
+#: Cautions shown at the top; all of them stand in their own section.
+MOST_CAUTIONS = 6
+
 
 def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
     """`plots`: by file name; None where there was nothing to draw."""
@@ -22,6 +25,7 @@ def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
         "one_setting": one_setting(data) if verdict_word(data) != "undecided" else "",
         "how_sure": how_sure(data),
         "cautions": data.cautions,
+        "most_cautions": MOST_CAUTIONS,
         "ties": ties(data),
         "leave_off": leave_off(data),
         "launches": launches(data),
@@ -70,6 +74,7 @@ def _facts(data: ReportInput) -> dict[str, Any]:
     return {
         "client": fact_tables.client_sentence(data),
         "failed_trials": fact_tables.failed_trials(data),
+        "blocked_cells": fact_tables.blocked_cells(data),
         "failed_requests": fact_tables.failed_requests(data),
         "corrections": fact_tables.corrections(data),
         "launch_table": fact_tables.launch_table(data),

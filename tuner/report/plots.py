@@ -1,19 +1,21 @@
-"""The three plots of a report, as PNG bytes. matplotlib is imported with this module: import it only to draw."""
+"""The three plots of a report. matplotlib is imported with this module: import it only to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.predict import Prediction
 from tuner.decide.rank import Verdict
 from tuner.measure.records import CellKey, Load
+from tuner.measure.statistics import Estimate
 from tuner.report.derived import temperature_positions
-from tuner.report.drawing import MOST_ACROSS, STYLES, Series, bars, colour, legend, panels, png, share_limits
-from tuner.report.figures import loads_text
+from tuner.report.drawing import MOST_ACROSS, STYLES, Series, bars, colour, legend, panels, share_limits
 from tuner.spec.speculation import OFF, SpecConfig
 
 GAIN_AXIS = {
@@ -23,7 +25,7 @@ GAIN_AXIS = {
 }
 
 
-def acceptance_plot(evidence: Evidence) -> bytes | None:
+def acceptance_plot(evidence: Evidence) -> Figure | None:
     """a_k by position, a line a configuration and temperature, all loads together; None without acceptance."""
     specs, temperatures = _drafting(evidence), _temperatures(evidence)
     figure, (axes,) = panels(1, width=7.5, height=4.6)
@@ -39,6 +41,8 @@ def acceptance_plot(evidence: Evidence) -> bytes | None:
             series = Series(label, [k + shift for k, _ in points], [a for _, a in points])
             bars(axes, series, row, STYLES[column % len(STYLES)])
             drawn = max(drawn, points[-1][0])
+    if not drawn:
+        return None
     axes.set(
         xlabel="position k in the draft", ylabel="$a_k$: share of drafting steps that accepted\nthe first k tokens"
     )
@@ -46,25 +50,25 @@ def acceptance_plot(evidence: Evidence) -> bytes | None:
     axes.set_ylim(0, None)
     axes.grid(axis="y", alpha=0.25)
     axes.legend(fontsize=8)
-    return png(figure) if drawn else None
+    return figure
 
 
-def tpot_plot(evidence: Evidence, predictions: Sequence[Prediction]) -> bytes | None:
+def tpot_plot(evidence: Evidence, predictions: Sequence[Prediction]) -> Figure | None:
     """Mean TPOT against N: measured points, predicted lines; a panel a load and temperature."""
     keys = [key for key in evidence.keys if evidence.baseline(key)]
     if not keys:
         return None
     figure, grid = panels(len(keys), across=_across(keys))
-    arms = list(dict.fromkeys(spec.arm for spec in (*_drafting(evidence), *(p.spec for p in predictions))))
+    arms = _arm_names((*_drafting(evidence), *(p.spec for p in predictions)))
     for axes, key in zip(grid, keys, strict=True):
         _tpot_panel(axes, evidence, [p for p in predictions if p.key == key], key, arms)
     for load in dict.fromkeys(key.load for key in keys):
         share_limits([axes for axes, key in zip(grid, keys, strict=True) if key.load == load])
     legend(figure, grid)
-    return png(figure)
+    return figure
 
 
-def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> bytes | None:
+def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> Figure | None:
     """Gain over off by load, a panel a temperature, with a line where off and on are equal; None without a gain."""
     if not any(c.ratio for v in verdicts for c in v.comparisons):
         return None
@@ -83,44 +87,58 @@ def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> bytes | None:
         axes.grid(axis="y", alpha=0.25)
     share_limits(grid)
     legend(figure, grid)
-    return png(figure)
+    return figure
 
 
 def _tpot_panel(
-    axes: Axes, evidence: Evidence, predictions: Sequence[Prediction], key: CellKey, arms: Sequence[object]
+    axes: Axes, evidence: Evidence, predictions: Sequence[Prediction], key: CellKey, arms: Mapping[object, str]
 ) -> None:
     off = evidence.best_trial(OFF, key)
     plain = off.cells[key].tpot_mean_s if off else None
     if plain:
         axes.axhline(plain.value * 1000, color="black", linewidth=0.8, linestyle=":")
         bars(axes, Series("off, measured (and dotted line)", [0], [plain.scaled(1000)]), None, "")
-    for row, arm in enumerate(arms):
+    for row, (arm, name) in enumerate(arms.items()):
         line = sorted((p for p in predictions if p.spec.arm == arm), key=lambda p: p.spec.n)
         if line:
-            _band(axes, line, row)
-        found = [
-            (float(spec.n), one.cells[key].tpot_mean_s)
-            for spec in _drafting(evidence)
-            if spec.arm == arm and spec.n and (one := evidence.best_trial(spec, key))
-        ]
-        seen = [(n, tpot) for n, tpot in found if tpot]
+            _band(axes, line, f"{name}, predicted", row)
+        seen = _measured(evidence, arm, key)
         if seen:
-            name = next(spec.method for spec in _drafting(evidence) if spec.arm == arm)
-            bars(
-                axes, Series(f"{name}, measured", [n for n, _ in seen], [t.scaled(1000) for _, t in seen]), row, ""
-            )  # fmt: skip
+            bars(axes, Series(f"{name}, measured", [n for n, _ in seen], [t for _, t in seen]), row, "")
     axes.set(title=f"{key.load.text}, temperature {key.temperature:g}", xlabel="N, tokens drafted per verify step")
     axes.set_ylabel("mean TPOT, ms per token")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", alpha=0.25)
 
 
-def _band(axes: Axes, line: Sequence[Prediction], row: int) -> None:
+def _measured(evidence: Evidence, arm: object, key: CellKey) -> list[tuple[int, Estimate]]:
+    """(N, mean TPOT in ms) of an arm's chains in a cell."""
+    found = []
+    for spec in _drafting(evidence):
+        one = evidence.best_trial(spec, key)
+        tpot_s = one.cells[key].tpot_mean_s if one else None
+        if spec.arm == arm and spec.n and tpot_s:
+            found.append((spec.n, tpot_s.scaled(1000)))
+    return found
+
+
+def _band(axes: Axes, line: Sequence[Prediction], label: str, row: int) -> None:
     shade, ns = colour(row), [p.spec.n for p in line]
-    axes.plot(ns, [p.tpot_s.value * 1000 for p in line], "--", color=shade, label=f"{line[0].spec.method}, predicted")
-    axes.fill_between(
-        ns, [p.tpot_s.low * 1000 for p in line], [p.tpot_s.high * 1000 for p in line], color=shade, alpha=0.15, lw=0
-    )
+    axes.plot(ns, [p.tpot_s.value * 1000 for p in line], "--", color=shade, label=label)
+    low, high = [p.tpot_s.low * 1000 for p in line], [p.tpot_s.high * 1000 for p in line]
+    axes.fill_between(ns, low, high, color=shade, alpha=0.15, lw=0)
+
+
+def _arm_names(specs: Iterable[SpecConfig]) -> dict[object, str]:
+    """The method, and the draft's own name where two arms share a method."""
+    arms = list(dict.fromkeys(spec.arm for spec in specs))
+    methods = [method for method, _, _ in arms]
+    names: dict[object, str] = {}
+    for place, (method, draft, options) in enumerate(arms):
+        told = [PurePath(draft).name] if draft else []
+        told += [f"{name}={value}" for name, value in options]
+        names[arms[place]] = method if methods.count(method) == 1 else f"{method} ({', '.join(told)})"
+    return names
 
 
 def _gains(
@@ -151,7 +169,8 @@ def _temperatures(evidence: Evidence) -> tuple[float, ...]:
 
 def _across(keys: Sequence[CellKey]) -> int:
     """One row of panels a temperature where the loads fit side by side."""
-    return min(MOST_ACROSS, len({key.load for key in keys}))
+    loads = len({key.load for key in keys})
+    return loads if loads <= MOST_ACROSS + 1 else MOST_ACROSS
 
 
 def _load_tick(load: Load) -> str:
@@ -161,4 +180,5 @@ def _load_tick(load: Load) -> str:
 def _load_axis(loads: Sequence[Load]) -> str:
     if all(load.concurrency for load in loads):
         return "concurrency, requests in flight"
-    return "requests per second" if not any(load.concurrency for load in loads) else loads_text(loads)
+    mixed = any(load.concurrency for load in loads)
+    return "requests in flight, or sent per second (/s)" if mixed else "requests per second"

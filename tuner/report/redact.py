@@ -1,19 +1,13 @@
-"""Keeps secrets that people put into engine options out of everything that is shown."""
+"""Keeps secrets that people put into engine flags out of everything that is shown; variables never hold any."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-_SECRET_VARIABLE = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-#: Narrower than for variables: engines have many flags that end in `-tokens` or `-key` and hold no secret.
+#: Narrow on purpose: engines have many flags that end in `-tokens` or `-key` and hold no secret.
 _SECRET_FLAG = re.compile(r"^--(.*-)?((api|access)-key|(hf|auth|access|bearer)-token|secret|password)$")
-HIDDEN = "(not shown)"
-
-
-def is_secret_variable(name: str) -> bool:
-    return bool(_SECRET_VARIABLE.search(name))
 
 
 def is_secret_flag(word: str) -> bool:
@@ -40,18 +34,9 @@ def shown_argv(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def shown_env(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, HIDDEN if is_secret_variable(name) else value) for name, value in env)
-
-
 def shown_workload(dumped: dict[str, Any]) -> dict[str, Any]:
     """A dumped workload without the secrets of its engine options."""
     options = dumped.get("engine_options")
     if not isinstance(options, dict):
         return dumped
-    options = dict(options)
-    if "env" in options:
-        options["env"] = dict(shown_env(options["env"].items()))
-    if "args" in options:
-        options["args"] = list(shown_argv(options["args"]))
-    return dumped | {"engine_options": options}
+    return dumped | {"engine_options": options | {"args": list(shown_argv(options.get("args", ())))}}

@@ -39,7 +39,7 @@ def slo_table(data: ReportInput) -> Table:
 
 
 def break_even_table(data: ReportInput, among: Collection[SpecConfig] | None = None) -> Table:
-    """tau and alpha at which each configuration would cost what it brings, beside the measured. `among`: None is all."""
+    """tau and alpha at which each configuration would just pay, beside the measured ones. `among`: None is all."""
     columns = (
         "load", "temperature", "setting", "break-even tau", "measured tau", "break-even alpha", "measured alpha",
         "tau over break-even",

@@ -36,13 +36,15 @@ def write_report(data: ReportInput, folder: Path, outputs: Path) -> None:
 def draw(data: ReportInput) -> dict[str, bytes | None]:
     """PNGs by file name; None where there is nothing to draw."""
     # matplotlib takes most of a second to import, and only reports need it.
+    from tuner.report.drawing import png
     from tuner.report.plots import acceptance_plot, speedup_plot, tpot_plot
 
-    return {
+    figures = {
         "acceptance.png": acceptance_plot(data.evidence),
         "tpot.png": tpot_plot(data.evidence, data.predictions),
         "speedup.png": speedup_plot(data.verdicts, data.evidence.objective),
     }
+    return {name: png(figure) if figure else None for name, figure in figures.items()}
 
 
 def _write(path: Path, content: str | bytes | None) -> None:

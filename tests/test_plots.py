@@ -1,0 +1,136 @@
+"""What the report's plots show: the measured points with their intervals, predicted lines, the line at 1."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from study_fixture import ARMS, EAGLE2, EAGLE5, NGRAM, Truth, study_evidence, study_trials
+
+from tuner.decide.evidence import Evidence, gather
+from tuner.decide.plan import predictions
+from tuner.decide.rank import recommend
+from tuner.measure.records import CellKey, Load
+from tuner.report.derived import temperature_positions
+from tuner.report.drawing import png
+from tuner.report.plots import acceptance_plot, speedup_plot, tpot_plot
+from tuner.spec.speculation import OFF, SpecConfig
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return study_evidence()
+
+
+def panels(figure: Figure | None) -> dict[str, Axes]:
+    assert figure is not None
+    return {axes.get_title(): axes for axes in figure.axes if axes.axison}
+
+
+def series(axes: Axes) -> dict[str, ErrorbarContainer]:
+    return {str(c.get_label()): c for c in axes.containers if isinstance(c, ErrorbarContainer)}
+
+
+def points(drawn: ErrorbarContainer) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """(x, y, low and high of each interval) of a drawn series."""
+    line, bars = drawn.lines[0], drawn.lines[2][0]
+    spans = [float(end[1]) for segment in bars.get_segments() for end in segment]
+    return np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), spans
+
+
+def test_acceptance_has_a_line_for_each_setting_and_temperature(evidence: Evidence) -> None:
+    (axes,) = panels(acceptance_plot(evidence)).values()
+    drawn = series(axes)
+    assert set(drawn) == {
+        f"{spec.label}, temperature {t} (n = 24 prompts)" for spec in (NGRAM, EAGLE5, EAGLE2) for t in (0, 1)
+    }
+    x, y, spans = points(drawn["eagle3 N=5, temperature 0 (n = 24 prompts)"])
+    assert [round(value) for value in x] == [1, 2, 3, 4, 5]
+    found = temperature_positions(evidence, EAGLE5, 0.0)
+    assert found is not None
+    assert list(y) == [a.value for a in found.a if a]
+    assert spans == pytest.approx([end for a in found.a if a for end in (a.low, a.high)])
+    assert list(y) == sorted(y, reverse=True)  # the first k tokens are accepted less often than the first k - 1
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_xlabel()
+    assert "a_k" in axes.get_ylabel()
+
+
+def test_tpot_shows_off_measured_and_predicted_in_milliseconds(evidence: Evidence) -> None:
+    made = predictions(ARMS, evidence)
+    shown = panels(tpot_plot(evidence, made))
+    assert list(shown) == [f"concurrency {c}, temperature {t}" for t in (0, 1) for c in (1, 4, 8)]
+    axes, key = shown["concurrency 4, temperature 1"], CellKey(Load(4), 1.0)
+    drawn = series(axes)
+    assert set(drawn) == {"off, measured (and dotted line)", "ngram, measured", "eagle3, measured"}
+
+    def mean_ms(spec: SpecConfig) -> float:
+        one = evidence.best_trial(spec, key)
+        assert one is not None
+        mean = one.cells[key].tpot_mean_s
+        assert mean is not None
+        return 1000 * mean.value
+
+    x, y, _ = points(drawn["eagle3, measured"])
+    assert dict(zip(x, y, strict=True)) == pytest.approx({5: mean_ms(EAGLE5), 2: mean_ms(EAGLE2)})
+    x, y, _ = points(drawn["off, measured (and dotted line)"])
+    assert (x[0], y[0]) == (0, pytest.approx(mean_ms(OFF)))
+    line = next(line for line in axes.lines if line.get_label() == "eagle3, predicted")
+    expected = {p.spec.n: 1000 * p.tpot_s.value for p in made if p.key == key}
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(expected)
+    assert set(expected) == {1, 2, 3, 4, 5}
+    assert "ms" in axes.get_ylabel()
+
+
+def test_panels_of_one_load_share_their_axis(evidence: Evidence) -> None:
+    shown = panels(tpot_plot(evidence, ()))
+    assert shown["concurrency 8, temperature 0"].get_ylim() == shown["concurrency 8, temperature 1"].get_ylim()
+
+
+def test_speedup_has_intervals_and_a_line_at_one(evidence: Evidence) -> None:
+    shown = panels(speedup_plot(recommend(evidence).verdicts, "tpot_p50"))
+    assert list(shown) == ["temperature 0", "temperature 1"]
+    axes = shown["temperature 1"]
+    assert any(line.get_label() == "1: the same as off" and set(line.get_ydata()) == {1} for line in axes.lines)
+    x, y, spans = points(series(axes)["eagle3 N=2 (n = 24)"])
+    assert [round(value) for value in x] == [0, 1, 2]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "4", "8"]
+    ratios = [evidence.ratio(OFF, EAGLE2, CellKey(Load(c), 1.0)) for c in (1, 4, 8)]
+    assert list(y) == [r.value for r in ratios if r]
+    assert spans == pytest.approx([end for r in ratios if r for end in (r.low, r.high)])
+    assert y[0] > 1 > y[2]
+    assert "ngram N=4 (n = 23 to 24)" in series(axes)  # one of its requests failed
+
+
+def test_two_drafts_of_one_method_are_told_apart(evidence: Evidence) -> None:
+    other = dataclasses.replace(EAGLE5, draft="/models/another-head")
+    tried = [dataclasses.replace(t, trial=dataclasses.replace(t.trial, spec=other)) for t in evidence.tried[2:3]]
+    both = dataclasses.replace(evidence, tried=(*evidence.tried, *tried))
+    axes = panels(tpot_plot(both, ()))["concurrency 1, temperature 0"]
+    assert {"eagle3 (eagle3), measured", "eagle3 (another-head), measured"} <= set(series(axes))
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    only_off = gather(study_trials(Truth(measured=4))[:1], "tpot_p50")
+    assert acceptance_plot(only_off) is None
+    assert speedup_plot(recommend(only_off).verdicts, "tpot_p50") is None
+    assert tpot_plot(gather((), "tpot_p50"), ()) is None
+    off_alone = panels(tpot_plot(only_off, ()))
+    assert set(series(off_alone["concurrency 1, temperature 0"])) == {"off, measured (and dotted line)"}
+
+
+def test_a_png_can_be_read_and_does_not_change() -> None:
+    evidence = study_evidence(Truth(measured=4, concurrency=(1,), temperatures=(0.0,), failed=False))
+    figure = speedup_plot(recommend(evidence).verdicts, "tpot_p50")
+    assert figure is not None
+    first = png(figure)
+    assert imread(io.BytesIO(first)).shape[2] == 4
+    again = speedup_plot(recommend(evidence).verdicts, "tpot_p50")
+    assert again is not None
+    assert png(again) == first
