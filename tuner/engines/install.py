@@ -57,8 +57,7 @@ class Installation:
             self.say(f"step {number}/{total}: {described(step)}")
             self.take(step)
         self.say(f"step {total}/{total}: check that {self.recipe.engine} works in it")
-        for check in self.recipe.checks:
-            self.must(f"use {self.recipe.engine}", [self.python, "-c", check])
+        self.must(f"use {self.recipe.engine}", [self.python, "-c", self.recipe.check])
         return Environment(
             name=name,
             engine=self.recipe.engine,
@@ -195,11 +194,10 @@ def place(source: Traversable, target: Path) -> bool:
     target.mkdir(exist_ok=True)
     # A .pth goes last: from then on every start of the interpreter imports what it names.
     for item in sorted(source.iterdir(), key=lambda item: (item.name.endswith(".pth"), item.name)):
-        if item.name == "__pycache__":
-            continue
-        if item.is_dir():
-            changed |= place(item, target / item.name)
-        elif not (target / item.name).is_file() or (target / item.name).read_bytes() != item.read_bytes():
-            (target / item.name).write_bytes(item.read_bytes())
+        file = target / item.name
+        if item.is_dir() and item.name != "__pycache__":
+            changed |= place(item, file)
+        elif item.name.endswith((".py", ".pth")) and (not file.is_file() or file.read_bytes() != item.read_bytes()):
+            file.write_bytes(item.read_bytes())
             changed = True
     return changed

