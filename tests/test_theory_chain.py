@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -206,7 +208,7 @@ def test_draws_without_replacement_by_hand() -> None:
 def test_a_trace_is_one_unbroken_text() -> None:
     steps = trace(n=3, steps=40, seed=2)
     assert {step.closed_by for step in steps} == {"correction", "bonus"}
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in itertools.pairwise(steps):
         assert after.context == (before.context + before.emitted)[-2:]
         assert before.emitted[: before.accepted] == before.drafted[: before.accepted]
         assert (before.closed_by == "bonus") == (before.accepted == 3)

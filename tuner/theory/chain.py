@@ -17,9 +17,9 @@ from tuner.theory.rule import BoolArray, FloatArray, acceptance, residual
 # Tokens are results in bulk: two bytes each, which the small vocabularies here allow.
 TokenArray = NDArray[np.int16]
 NO_TOKEN = -1
-# A step works on as many sequences at once as keep its arrays under 64 KiB: larger ones are given back to the
-# system after use, and faulting them in again took half of the time.
-BLOCK_ENTRIES = 8192
+# A step works on as many sequences at once as keep its arrays under 128 KiB: the allocator gives larger ones back to
+# the system after each use, and faulting them in again took half of the time.
+BLOCK_ENTRIES = 16_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +63,12 @@ class Steps:
 
     @classmethod
     def empty(cls, batch: int, drafted: int, emitted: int) -> Steps:
-        """Room for `batch` sequences, all NO_TOKEN; laid out position first, as it is filled."""
+        """Room for `batch` sequences, not filled; laid out position first, as it is written."""
         return cls(
-            drafted=np.full((drafted, batch), NO_TOKEN, dtype=np.int16).T,
-            tokens=np.full((emitted, batch), NO_TOKEN, dtype=np.int16).T,
-            accepted=np.zeros(batch, dtype=np.int16),
-            state=np.zeros(batch, dtype=np.int64),
+            drafted=np.empty((drafted, batch), dtype=np.int16).T,
+            tokens=np.empty((emitted, batch), dtype=np.int16).T,
+            accepted=np.empty(batch, dtype=np.int16),
+            state=np.empty(batch, dtype=np.int64),
         )
 
     def part(self, which: slice) -> Steps:
@@ -86,16 +86,18 @@ Step = Callable[[IntArray, Generator], Steps]
 class ChainStep:
     """`step(state, rng)` for a fixed N; the sampling tables are built once."""
 
-    __slots__ = ("_closing", "_draft", "_successors", "n", "rules")
+    __slots__ = ("_closing", "_draft", "_successors", "_token_of", "n", "rules")
 
     def __init__(self, rules: ChainRules, n: int) -> None:
         if n < 1:
             raise UserError(f"n is {n}; a step drafts at least 1 token.")
         self.rules, self.n = rules, n
+        states, vocab = rules.draft.rows.shape
         self._successors = rules.draft.successors().ravel()
         self._draft = AliasTable(rules.draft.rows)
         # Rows of the closing token: corrections first, then bonuses, so one draw serves both endings.
         self._closing = AliasTable(np.concatenate([rules.correction, rules.bonus]))
+        self._token_of = np.tile(np.arange(vocab, dtype=np.int16), 2 * states)
 
     def __call__(self, state: IntArray, rng: Generator) -> Steps:
         made = Steps.empty(len(state), self.n, self.n + 1)
@@ -107,39 +109,36 @@ class ChainStep:
     def _fill(self, made: Steps, state: IntArray, rng: Generator) -> None:
         rules, n, batch = self.rules, self.n, len(state)
         vocab, sequence = rules.draft.vocab, np.arange(batch)
-        states, drafted, cells = self._draft_tokens(state, rng)
+        states, cells = self._draft_tokens(state, rng)
         # The parallel evaluation: all N + 1 prefixes are known, so every decision comes from one lookup.
         kept = without_gap(rng.random((n, batch)) < rules.accept.take(cells))
         accepted = kept.sum(axis=0, dtype=np.int64)
         full = accepted == n
         closes_at = accepted * batch + sequence
         stop = states.ravel().take(closes_at)
-        closing = self._closing.draw(stop + full * rules.draft.states, rng)
-        tokens = np.full((n + 1, batch), NO_TOKEN, dtype=np.int64)
+        closing = self._token_of.take(self._closing.draw_cell(stop + full * rules.draft.states, rng))
+        drafted, tokens = self._token_of.take(cells), np.full((n + 1, batch), NO_TOKEN, dtype=np.int16)
         # A kept token adds token + 1 to NO_TOKEN = -1; masked assignment would take three times as long.
         tokens[:n] += (drafted + 1) * kept
         tokens.ravel()[closes_at] = closing
         if rules.loses_bonus:
             tokens[n, full] = NO_TOKEN
         if rules.keeps_rejected:
-            rejected = drafted[np.minimum(accepted, n - 1), sequence]
-            stop = np.where(full, stop, self._successors.take(stop * vocab + rejected))
+            rejected = cells[np.minimum(accepted, n - 1), sequence]
+            stop = np.where(full, stop, self._successors.take(rejected))
         made.drafted[:], made.tokens[:], made.accepted[:] = drafted.T, tokens.T, accepted
         made.state[:] = self._successors.take(stop * vocab + closing)
 
-    def _draft_tokens(self, state: IntArray, rng: Generator) -> tuple[IntArray, IntArray, IntArray]:
-        """States (N + 1, B), drafted tokens (N, B), and the (context, token) cell of each; position first,
-        so that every access below is to contiguous memory."""
-        batch, vocab = len(state), self.rules.draft.vocab
-        states = np.empty((self.n + 1, batch), dtype=np.int64)
-        drafted = np.empty((self.n, batch), dtype=np.int64)
-        cells = np.empty((self.n, batch), dtype=np.int64)
+    def _draft_tokens(self, state: IntArray, rng: Generator) -> tuple[IntArray, IntArray]:
+        """States (N + 1, B) and the (context, token) cell of each drafted token (N, B); position first, so that
+        every access is to contiguous memory."""
+        states = np.empty((self.n + 1, len(state)), dtype=np.int64)
+        cells = np.empty((self.n, len(state)), dtype=np.int64)
         states[0] = state
         for i in range(self.n):
-            drafted[i] = self._draft.draw(states[i], rng)
-            cells[i] = states[i] * vocab + drafted[i]
+            cells[i] = self._draft.draw_cell(states[i], rng)
             states[i + 1] = self._successors.take(cells[i])
-        return states, drafted, cells
+        return states, cells
 
 
 def without_gap(kept: BoolArray) -> BoolArray:

@@ -18,12 +18,13 @@ class AliasTable:
         self._vocab = int(rows.shape[1])
         halves = [_alias_row(row) for row in rows]
         self._keep = np.concatenate([keep for keep, _ in halves])
-        own = np.tile(np.arange(self._vocab), len(rows))
-        # Alias and own token side by side: choosing by index is several times faster than np.where on random masks.
-        self._outcomes = np.stack([np.concatenate([alias for _, alias in halves]), own], axis=1).ravel()
+        first_cell = np.repeat(np.arange(len(rows)) * self._vocab, self._vocab)
+        alias = np.concatenate([alias for _, alias in halves]) + first_cell
+        # Alias and own cell side by side: choosing by index is several times faster than np.where on random masks.
+        self._outcomes = np.stack([alias, np.arange(rows.size)], axis=1).ravel()
 
-    def draw(self, row: IntArray, rng: Generator) -> IntArray:
-        """One token for each entry of `row`, the row of the table to draw from."""
+    def draw_cell(self, row: IntArray, rng: Generator) -> IntArray:
+        """For each entry of `row`, the row of the table to draw from: row * vocab + the token drawn."""
         scaled = rng.random(row.shape) * self._vocab
         column = scaled.astype(np.int64)
         scaled -= column
@@ -32,6 +33,9 @@ class AliasTable:
         column *= 2
         column += own
         return self._outcomes.take(column)
+
+    def draw(self, row: IntArray, rng: Generator) -> IntArray:
+        return self.draw_cell(row, rng) % self._vocab
 
 
 def _alias_row(row: FloatArray) -> tuple[FloatArray, IntArray]:

@@ -44,9 +44,9 @@ def acceptance(q: ArrayLike, p: ArrayLike) -> FloatArray:
     A token the target never emits (q = 0) is never kept, also at p = 0; q > 0 at p = 0 is always kept.
     """
     q_token, p_token = np.broadcast_arrays(probability(q, "q"), probability(p, "p"))
-    surely = (q_token >= p_token) & (q_token > 0.0)
-    ratio = np.divide(q_token, p_token, out=np.zeros(q_token.shape), where=p_token > 0.0)
-    return np.where(surely, 1.0, np.minimum(ratio, 1.0))
+    # Divided only where q < p: there p > 0 and the ratio cannot overflow.
+    ratio = np.divide(q_token, p_token, out=np.ones(q_token.shape), where=q_token < p_token)
+    return np.where(q_token > 0.0, ratio, 0.0)
 
 
 def accept(q: ArrayLike, p: ArrayLike, u: ArrayLike) -> BoolArray:

@@ -44,7 +44,7 @@ class TreeStep:
         """From the root down: at each node try the children in order, stop where none is kept and close there."""
         batch, depth = states.shape[1], self.tree.depth
         made = Steps.empty(batch, self.tree.nodes - 1, depth + 1)
-        made.drafted[:] = tokens[1:].T
+        made.drafted[:], made.tokens[:] = tokens[1:].T, NO_TOKEN
         walking, at = np.arange(batch), np.zeros(batch, dtype=np.int64)
         for level in range(depth + 1):
             context = states[at, walking]
@@ -77,6 +77,7 @@ class DynamicTreeStep:
         widest = max(drafted.tree.nodes for drafted in self.trees) - 1
         deepest = max(drafted.tree.depth for drafted in self.trees)
         made = Steps.empty(len(state), widest, deepest + 1)
+        made.drafted[:], made.tokens[:] = NO_TOKEN, NO_TOKEN
         for context in np.unique(state):
             mine = np.flatnonzero(state == context)
             drafted = self.trees[int(context)]
