@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.random import Generator
 
 from tuner.errors import UserError
 from tuner.theory.broken import broken_chains
-from tuner.theory.chain import ChainRules, ChainStep, generate, lossless, sample_directly
+from tuner.theory.chain import ChainStep, generate, lossless, sample_directly
 from tuner.theory.chi2 import Chi2Test, goodness_of_fit, power, samples_needed, two_sample
 from tuner.theory.exact import chain_law, tokens_per_step, written_law
 from tuner.theory.markov import IntArray, Markov, joint, random_target, tilted
@@ -63,47 +64,65 @@ def toy_pair() -> tuple[Markov, Markov]:
     return target, tilted(target, TILT, MODEL_SEED)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop under test and the exact law of the first n + 1 tokens it writes."""
+
+    name: str
+    step: ChainStep
+    law: FloatArray
+    steps_needed: int | None
+
+
+@cache
+def loops(n: int) -> tuple[Loop, ...]:
+    """The lossless loop, then the broken ones: all that does not depend on steps or seed."""
+    target, draft = toy_pair()
+    q_law = joint(target, n + 1)[START]
+    made = []
+    for name, rules in {"lossless": lossless(target, draft), **broken_chains(target, draft)}.items():
+        law = written_law(chain_law(rules, n), n + 1)[START]
+        made.append(Loop(name, ChainStep(rules, n), law, samples_needed(law, q_law)))
+    return tuple(made)
+
+
 def verify(steps: int = 50_000, seed: int = 1, n: int = 3) -> Verification:
     """Run `steps` sequences, one step each and then more until N + 1 tokens stand, and test their joint law."""
     if steps < 1:
         raise UserError(f"steps is {steps}; give at least 1.")
     if not 1 <= n <= 6:
         raise UserError(f"n is {n}; the test enumerates all texts of n + 1 tokens, for n from 1 to 6.")
-    target, draft = toy_pair()
-    first_k = n + 1
-    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(8)]
+    target, _ = toy_pair()
+    first_k, start = n + 1, np.full(steps, START, dtype=np.int64)
+    right, *broken = loops(n)
     law = joint(target, first_k)[START]
-    rules = lossless(target, draft)
-    counts = _counts(rules, n, first_k, steps, streams[0])
-    direct = sample_directly(target, _starts(steps), first_k, streams[1])
-    one = ChainStep(rules, n)(_starts(steps), streams[2])
+    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3 + len(broken))]
+    counts = count_texts(generate(right.step, start, first_k, streams[0]), VOCAB)
+    direct = count_texts(sample_directly(target, start, first_k, streams[1]), VOCAB)
     return Verification(
         steps=steps,
         seed=seed,
         n=n,
         first_k=first_k,
         against_q=goodness_of_fit(counts, law),
-        against_samples=two_sample(counts, count_texts(direct, VOCAB)),
+        against_samples=two_sample(counts, direct),
         first_token=goodness_of_fit(_first_token(counts), target.rows[START]),
-        tokens_per_step=float(one.emitted.mean()),
-        tokens_per_step_exact=float(tokens_per_step(chain_law(rules, n))[START]),
+        tokens_per_step=float(right.step(start, streams[2]).emitted.mean()),
+        tokens_per_step_exact=float(tokens_per_step(chain_law(right.step.rules, n))[START]),
         variants=tuple(
-            _check_variant(name, broken, n, steps, law, stream)
-            for (name, broken), stream in zip(broken_chains(target, draft).items(), streams[3:], strict=True)
+            _check_variant(loop, start, law, stream) for loop, stream in zip(broken, streams[3:], strict=True)
         ),
     )
 
 
-def _check_variant(name: str, rules: ChainRules, n: int, steps: int, law: FloatArray, rng: Generator) -> VariantCheck:
-    first_k = n + 1
-    counts = _counts(rules, n, first_k, steps, rng)
-    truth = written_law(chain_law(rules, n), first_k)[START]
+def _check_variant(loop: Loop, start: IntArray, law: FloatArray, rng: Generator) -> VariantCheck:
+    counts = count_texts(generate(loop.step, start, loop.step.n + 1, rng), VOCAB)
     return VariantCheck(
-        name=name,
+        name=loop.name,
         joint=goodness_of_fit(counts, law),
         first_token=goodness_of_fit(_first_token(counts), law.reshape(VOCAB, -1).sum(axis=1)),
-        power=power(truth, law, steps),
-        steps_needed=samples_needed(truth, law),
+        power=power(loop.law, law, len(start)),
+        steps_needed=loop.steps_needed,
     )
 
 
@@ -115,13 +134,5 @@ def count_texts(texts: IntArray, vocab: int) -> IntArray:
     return np.bincount(code, minlength=vocab ** texts.shape[1])
 
 
-def _counts(rules: ChainRules, n: int, first_k: int, steps: int, rng: Generator) -> IntArray:
-    return count_texts(generate(ChainStep(rules, n), _starts(steps), first_k, rng), VOCAB)
-
-
 def _first_token(counts: IntArray) -> IntArray:
     return np.asarray(counts.reshape(VOCAB, -1).sum(axis=1), dtype=np.int64)
-
-
-def _starts(steps: int) -> IntArray:
-    return np.full(steps, START, dtype=np.int64)
