@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from hypothesis import given
@@ -316,3 +317,17 @@ def test_log_probabilities_can_be_read_from_all_events() -> None:
     assert "".join(row["token"] for row in rows) == answer.text
     # greedy: the token that was taken is the likeliest
     assert all(row["top_logprobs"][0]["logprob"] == row["logprob"] for row in rows)
+
+
+def test_a_host_that_never_accepts_is_refused_and_not_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*args: Any, **kwargs: Any) -> Any:
+        raise aiohttp.ConnectionTimeoutError("Connection timeout to host")
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "connect", never)
+
+    async def run() -> Answer:
+        server = Server("http://127.0.0.1:9", None, "m")
+        async with open_session(server) as session:
+            return await send_one(session, server, "chat", {"messages": []}, timeout_s=5)
+
+    assert asyncio.run(run()).error == "connection refused: no connection within 10 s"

@@ -63,7 +63,10 @@ async def send(
     try:
         async with asyncio.timeout(timeout_s):
             await _exchange(session, url, payload, reader)
+    except aiohttp.ConnectionTimeoutError:
+        reader.fail(f"{REFUSED}: no connection within {CONNECT_S:g} s")
     except TimeoutError:
+        # The kernel has timeouts of its own, which say nothing about ours.
         reader.fail(f"{TIMED_OUT} within {timeout_s:g} s" if timeout_s else f"{TIMED_OUT}: the connection timed out")
     except aiohttp.ClientConnectorError as error:
         reader.fail(f"{REFUSED}: {error.strerror or error}")
