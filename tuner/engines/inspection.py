@@ -44,7 +44,7 @@ def inspect_interpreter(python: str, packages: Sequence[str]) -> Interpreter:
     question = json.dumps([list(packages), list(CORRECTION_MODULES)])
     try:
         answer = subprocess.run(
-            [python, "-c", QUESTION, question], capture_output=True, text=True, timeout=ANSWER_S, check=True
+            [python, "-I", "-c", QUESTION, question], capture_output=True, text=True, timeout=ANSWER_S, check=True
         )
         held = json.loads(answer.stdout)
     except subprocess.CalledProcessError as error:

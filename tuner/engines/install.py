@@ -28,13 +28,12 @@ INSTALL_OPTIONS = (*PIP_OPTIONS, "--progress-bar", "off", "--no-compile")
 
 @dataclass(slots=True)
 class Installation:
-    """One environment in the making; `run` and `inspect` are seams for tests, `inherit` descriptors for children."""
+    """One environment in the making; `run` is a seam for tests, `inherit` are descriptors for children."""
 
     folder: Path
     recipe: Recipe
     tell: Tell
     run: Callable[..., int] = run_logged
-    inspect: Callable[[str, Sequence[str]], Interpreter] = inspect_interpreter
     inherit: tuple[int, ...] = ()
     notes: list[str] = field(default_factory=list)
     corrections: list[str] = field(default_factory=list)
@@ -43,6 +42,11 @@ class Installation:
     @property
     def python(self) -> str:
         return str(self.folder / "bin" / "python")
+
+    @property
+    def isolated(self) -> tuple[str, str]:
+        """Without -I, a folder named torch where the user stands would be imported in place of the package."""
+        return (self.python, "-I")
 
     @property
     def log(self) -> Path:
@@ -57,7 +61,7 @@ class Installation:
             self.say(f"step {number}/{total}: {described(step)}")
             self.take(step)
         self.say(f"step {total}/{total}: check that {self.recipe.engine} works in it")
-        self.must(f"use {self.recipe.engine}", [self.python, "-c", self.recipe.check])
+        self.must(f"use {self.recipe.engine}", [*self.isolated, "-c", self.recipe.check])
         return Environment(
             name=name,
             engine=self.recipe.engine,
@@ -84,7 +88,7 @@ class Installation:
             case InstallNeeds():
                 self.install_needs(step)
             case Uninstall(packages):
-                self.must("uninstall", [self.python, "-m", "pip", "uninstall", *PIP_OPTIONS, "--yes", *packages])
+                self.must("uninstall", [*self.isolated, "-m", "pip", "uninstall", *PIP_OPTIONS, "--yes", *packages])
                 self.notes.append(f"left out, because they break imports beside a CPU torch: {', '.join(packages)}")
             case PlaceFiles(folder, corrections):
                 place_files(folder, self.held().site_packages)
@@ -105,7 +109,7 @@ class Installation:
         self.notes.append(f"{torch_origin(report)}, from {source}")
 
     def torch_is_for_cpu(self) -> bool:
-        return self.child([self.python, "-c", "import torch; raise SystemExit(torch.version.cuda is not None)"]) == 0
+        return self.child([*self.isolated, "-c", "import torch; raise SystemExit(torch.version.cuda is not None)"]) == 0
 
     def install_needs(self, step: InstallNeeds) -> None:
         needs = lines_for(self.held(step.package).requires[step.package], without=(*step.leave_out, "torch"))
@@ -119,7 +123,7 @@ class Installation:
         self.pip_install([*together, *step.also, f"torch=={torch}"])
 
     def held(self, *packages: str) -> Interpreter:
-        return self.inspect(self.python, packages)
+        return inspect_interpreter(self.python, packages)
 
     def pip_install(self, arguments: Sequence[str]) -> None:
         if self.pip_exit_code(arguments) != 0:
@@ -128,7 +132,7 @@ class Installation:
             )
 
     def pip_exit_code(self, arguments: Sequence[str]) -> int:
-        return self.child([self.python, "-m", "pip", "install", *INSTALL_OPTIONS, *arguments])
+        return self.child([*self.isolated, "-m", "pip", "install", *INSTALL_OPTIONS, *arguments])
 
     def must(self, doing: str, argv: Sequence[str]) -> None:
         if self.child(argv) != 0:
@@ -138,7 +142,7 @@ class Installation:
         def waiting() -> None:
             self.say(f"  … {last_line(self.log)[:100]}")
 
-        # A PYTHONPATH of the caller's would leak other packages into the engine's environment.
+        # pip's own children would follow the caller's PYTHONPATH into other packages.
         return self.run(argv, self.log, extra_env={"PYTHONPATH": ""}, inherit=self.inherit, waiting=waiting)
 
     def say(self, text: str) -> None:

