@@ -91,7 +91,9 @@ def _next_plan(
     if following is None:
         return None
     again = Ask(OFF, "baseline-again", "off once more, as the budget ends: how far it drifted bounds what is believed")
-    if following.role not in ("baseline", "baseline-again"):
+    # One draft beside off is what the study is for: it is not given up for the drift of off.
+    first_draft = all(trial.spec.is_off for trial in own)
+    if following.role not in ("baseline", "baseline-again") and not first_draft:
         closing = keys_for(question, again.role)
         if not clock.affords(len(question.keys) + len(closing)):
             clock.cut, following = True, again
