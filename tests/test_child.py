@@ -106,6 +106,10 @@ def test_the_log_keeps_commands_and_both_streams(tmp_path: Path) -> None:
         ),
         ("Traceback (most recent call last):\n  File x\nImportError: libgomp is missing\n\n", "ImportError: libgomp"),
         ("", "no output"),
+        (
+            "WARNING: Retrying after connection broken by 'NameResolutionError(x)'\nERROR: No matching distribution",
+            "ERROR: No matching distribution ('NameResolutionError(x)')",
+        ),
     ],
 )
 def test_the_error_line_is_the_cause_of_the_last_command(tmp_path: Path, said: str, line: str) -> None:

