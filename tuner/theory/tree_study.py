@@ -93,32 +93,40 @@ def study_tree(
         raise UserError(f"steps is {steps}; give at least 1.")
     tree, target = from_branching(branching), random_target(vocab, ORDER, MODEL_SEED)
     draft, start = draft_with_alpha(target, alpha, MODEL_SEED), stationary(target)
+
+    def kept(shape: Tree, how: Drafting) -> FloatArray:
+        return node_acceptance(target, draft, shape, start, how)
+
+    nodes = kept(tree, drafting)
     first_k = max(1, min(tree.depth + 1, int(np.log(MOST_CELLS) / np.log(vocab))))
-    rules: dict[str, SiblingRule] = {"lossless rule": sibling_stages}
-    if max(branching) > 1:
-        rules |= broken_siblings()
-    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(len(rules))]
-    checks = [
-        TreeCheck(name, _check(TreeStep(target, draft, tree, drafting, rule), first_k, steps, stream))
-        for (name, rule), stream in zip(rules.items(), streams, strict=True)
-    ]
-
-    def per_call(shape: Tree, how: Drafting) -> float:
-        return float(node_acceptance(target, draft, shape, start, how).sum())
-
+    checks = _checks(target, draft, tree, drafting, first_k, steps, seed)
     return TreeStudy(
         tree=tree,
         alpha=alpha,
         drafting=drafting,
-        node_acceptance=tuple(float(a) for a in node_acceptance(target, draft, tree, start, drafting)),
-        chain_equal_nodes=per_call(chain(tree.nodes - 1), drafting),
-        chain_equal_calls=per_call(chain(tree.depth), drafting),
-        static_top_k=per_call(tree, "top-k"),
+        node_acceptance=tuple(float(share) for share in nodes),
+        chain_equal_nodes=float(kept(chain(tree.nodes - 1), drafting).sum()),
+        chain_equal_calls=float(kept(chain(tree.depth), drafting).sum()),
+        static_top_k=float(kept(tree, "top-k").sum()),
         dynamic=_dynamic(target, draft, start, tree),
         first_k=first_k,
         steps=steps,
         check=checks[0],
-        broken=tuple(checks[1:]),
+        broken=checks[1:],
+    )
+
+
+def _checks(
+    target: Markov, draft: Markov, tree: Tree, drafting: Drafting, first_k: int, steps: int, seed: int
+) -> tuple[TreeCheck, ...]:
+    """The lossless rule, then the broken ones; those differ from it only where a node has several children."""
+    rules: dict[str, SiblingRule] = {"lossless rule": sibling_stages}
+    if any(len(children) > 1 for children in tree.children):
+        rules |= broken_siblings()
+    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(len(rules))]
+    return tuple(
+        TreeCheck(name, _check(TreeStep(target, draft, tree, drafting, rule), first_k, steps, stream))
+        for (name, rule), stream in zip(rules.items(), streams, strict=True)
     )
 
 
