@@ -1,0 +1,140 @@
+"""Verdicts: off may win, ties go to the smaller N, drift bounds belief, an SLO rules out."""
+
+from __future__ import annotations
+
+import pytest
+from cells import C1T0, cell, off_trial, request, spec_trial
+
+from tuner.decide.break_even import alpha_for, break_even
+from tuner.decide.evidence import gather
+from tuner.decide.rank import recommend
+from tuner.measure.records import CellKey, Load, Trial
+from tuner.spec.speculation import SpecConfig
+
+E1, E3, E5 = (SpecConfig("eagle3", n=n, draft="head") for n in (1, 3, 5))
+OFF_TPOTS = [0.100, 0.101, 0.099, 0.100, 0.102, 0.098, 0.100, 0.101]
+#: Eight requests whose steps accept 1, 2 or 0: tau about 2.
+TWO = [[1, 2, 0, 1], [1, 1, 1, 1], [2, 0, 1, 1], [1, 2, 1, 0], [1, 1, 0, 2], [0, 2, 1, 1], [1, 1, 2, 0], [2, 1, 0, 1]]
+
+
+def test_a_clear_gain_is_advised_with_its_interval() -> None:
+    trials = [off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)]
+    (verdict,) = recommend(gather(trials, "tpot_p50")).verdicts
+    assert verdict.best == E3
+    assert verdict.ratio is not None
+    assert verdict.ratio.value == pytest.approx(0.1 / (0.12 / 2), rel=0.02)  # 1.67x
+    assert 1 < verdict.ratio.low <= verdict.ratio.value <= verdict.ratio.high
+    assert verdict.ratio.n == 8
+
+
+def test_s07_off_wins_when_every_setting_is_slower() -> None:
+    trials = [off_trial(OFF_TPOTS), spec_trial(E1, 0.21, TWO), spec_trial(E3, 0.30, TWO, 3)]
+    told = recommend(gather(trials, "tpot_p50"))
+    assert told.verdicts[0].best.is_off
+    assert "every setting is slower than off" in told.verdicts[0].reason
+    assert told.overall.best.is_off
+
+
+def test_m23_noise_is_not_a_win() -> None:
+    wide = [0.06, 0.14, 0.08, 0.12, 0.07, 0.13, 0.09, 0.11]
+    trials = [off_trial(wide), spec_trial(E3, 0.196, TWO)]
+    (verdict,) = recommend(gather(trials, "tpot_p50")).verdicts
+    assert verdict.best.is_off
+    assert verdict.ties == (E3,)
+    assert "no setting is told apart from off" in verdict.reason
+
+
+def test_among_ties_the_smaller_n_wins() -> None:
+    steps = [[min(1, a) for a in row] + [1] for row in TWO]
+    trials = [off_trial(OFF_TPOTS), spec_trial(E5, 0.100, steps, 2), spec_trial(E1, 0.1001, steps, 3)]
+    told = recommend(gather(trials, "tpot_p50"))
+    assert told.verdicts[0].best == E1
+    assert told.verdicts[0].ties == (E5,)
+    assert told.overall.best == E1
+
+
+def test_a_gain_within_the_drift_of_off_is_not_believed() -> None:
+    slower = [t * 1.2 for t in OFF_TPOTS]
+    trials = [off_trial(OFF_TPOTS), spec_trial(E3, 0.18, TWO), off_trial(slower, 3, role="baseline-again")]
+    (verdict,) = recommend(gather(trials, "tpot_p50")).verdicts  # gain 0.1 / 0.09 = 1.11, drift 1.2
+    assert verdict.best.is_off
+    assert "drifted" in verdict.reason
+    assert verdict.drift is not None
+    assert verdict.drift.value == pytest.approx(1 / 1.2, rel=0.01)
+
+
+def test_s14_the_slo_decides_between_settings() -> None:
+    # N = 3 has the better TPOT and one chunk gap of 60 x 7 = 420 ms a request; N = 1 has 90 / 1.5 x 5 = 300 ms.
+    trials = [off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO), spec_trial(E1, 0.09, [[1, 0, 1, 0]] * 8, 3)]
+    told = gather(trials, "tpot_p50", {"chunk_gap_p95_ms": 370})
+    gaps_ms = {one.spec: one.cells[C1T0].percentiles_s["chunk_gap_p95"] * 1000 for one in told.tried}
+    assert gaps_ms[E3] > 370 > gaps_ms[E1]
+    (free,) = recommend(gather(trials, "tpot_p50")).verdicts
+    (bound,) = recommend(told).verdicts
+    assert free.best in (E1, E3)
+    assert bound.best == E1
+    missed = next(c for c in bound.comparisons if c.spec == E3)
+    assert missed.missed_slos[0].startswith("chunk_gap_p95_ms")
+
+
+def test_no_feasible_setting_is_said() -> None:
+    trials = [off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)]
+    (verdict,) = recommend(gather(trials, "tpot_p50", {"tpot_p50_ms": 1})).verdicts
+    assert verdict.best.is_off
+    assert "no setting meets the SLO" in verdict.reason
+
+
+def test_m09_acceptance_does_not_rank_time_does() -> None:
+    # ggml-org/llama.cpp#3919: A accepts all of the little it drafts and is slower; B accepts .45 and is faster.
+    a, b = SpecConfig("ngram", n=1), SpecConfig("ngram", n=4)
+    trials = [
+        off_trial([1 / 12] * 8),
+        spec_trial(a, 2 / 11, [[1, 1]] * 8, 2),
+        spec_trial(b, 2.8 / 19, [[2, 2, 1, 2, 2]] * 8, 3),
+    ]
+    (verdict,) = recommend(gather(trials, "tpot_p50")).verdicts
+    assert verdict.best == b
+
+
+def test_overall_weighs_gains_against_losses_of_one_setting() -> None:
+    c8 = CellKey(Load(concurrency=8), 0.0)
+    trials = [
+        Trial(1, off_trial(OFF_TPOTS).spec, "e", (*off_trial(OFF_TPOTS).cells, *off_trial(OFF_TPOTS, key=c8).cells)),
+        Trial(2, E3, "e", (*spec_trial(E3, 0.16, TWO).cells, *spec_trial(E3, 0.30, TWO, key=c8).cells)),
+    ]
+    told = recommend(gather(trials, "tpot_p50"))
+    assert [v.on for v in told.verdicts] == [True, False]  # 1.25x at 1, 0.67x at 8
+    assert told.overall.best.is_off
+    assert told.overall.regret == pytest.approx(1.25**0.5 - 1, rel=0.02)
+
+
+def test_a_failed_launch_is_no_comparison() -> None:
+    failed = Trial(2, E3, "e", (), status="failed: out of memory")
+    (verdict,) = recommend(gather([off_trial(OFF_TPOTS), failed], "tpot_p50")).verdicts
+    assert verdict.best.is_off
+    assert verdict.reason == "nothing but off was measured here"
+
+
+def test_break_even_tau_and_alpha() -> None:
+    evidence = gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.15, TWO)], "tpot_p50")
+    off, on = (one.cells[C1T0] for one in evidence.tried)
+    needed = break_even(off, on)
+    assert needed is not None
+    assert needed.tau == pytest.approx(1.5, rel=0.01)  # 0.15 / 0.1
+    assert needed.alpha == pytest.approx(alpha_for(needed.tau, 3))
+
+
+def test_alpha_for_inverts_the_iid_model() -> None:
+    assert alpha_for(1.75, 2) == pytest.approx(0.5)  # 1 + .5 + .25
+    assert alpha_for(4.0, 3) == pytest.approx(1.0)
+    assert alpha_for(1.0, 3) == 0.0
+    assert alpha_for(4.1, 3) is None
+
+
+def test_objective_throughput_ranks_by_tokens_over_time() -> None:
+    off = Trial(1, off_trial(OFF_TPOTS).spec, "e", (cell([request(i, 0.1, ttft_s=1.0) for i in range(8)]),))
+    slow_start = cell([request(i, 0.05, ttft_s=1.6, accepted=[1, 1, 1, 1, 1], n=3) for i in range(8)])
+    evidence = gather([off, Trial(2, E3, "e", (slow_start,))], "throughput")
+    (verdict,) = recommend(evidence).verdicts
+    # 11 tokens in 1 + 1 = 2 s against 11 tokens in 1.6 + 0.5 = 2.1 s: half the TPOT, and less throughput.
+    assert verdict.best.is_off

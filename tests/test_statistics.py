@@ -1,0 +1,63 @@
+"""Intervals: they hold the truth as often as they say, shrink with n, and never claim a spread from one request."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner.measure.statistics import Estimate, bootstrap, is_tie, mean, median, median_ratio, ratio_of_sums
+
+
+def test_interval_of_the_mean_covers_the_truth_about_95_times_in_100() -> None:
+    rng = np.random.default_rng(7)
+    covered = 0
+    for study in range(400):
+        sample = rng.gamma(4.0, 2.5, size=12)  # mean 10, skewed as latencies are
+        estimate = bootstrap(sample[:, None], mean, seed=study, resamples=600)
+        assert estimate is not None
+        covered += estimate.low <= 10.0 <= estimate.high
+    assert 0.91 <= covered / 400 <= 0.99
+
+
+def test_interval_is_wider_for_fewer_requests() -> None:
+    rng = np.random.default_rng(1)
+    widths = []
+    for n in (8, 32, 128):
+        estimate = bootstrap(rng.normal(10, 1, size=(n, 1)), mean)
+        assert estimate is not None
+        assert estimate.n == n
+        widths.append(estimate.high - estimate.low)
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_one_request_has_no_interval_and_no_figure() -> None:
+    assert bootstrap([[1.0]], mean) is None
+    assert bootstrap([], median) is None
+
+
+def test_pooled_ratio_is_sum_over_sum() -> None:
+    estimate = bootstrap([[1.0, 2.0], [9.0, 10.0]], ratio_of_sums())
+    assert estimate is not None
+    assert estimate.value == pytest.approx(10 / 12)  # not the mean of 0.5 and 0.9
+
+
+def test_paired_median_ratio() -> None:
+    estimate = bootstrap([[2.0, 1.0], [4.0, 2.0], [6.0, 3.0]], median_ratio)
+    assert estimate is not None
+    assert (estimate.value, estimate.low, estimate.high) == (2.0, 2.0, 2.0)  # every pair is 2
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    rows = [[float(i)] for i in range(20)]
+    assert bootstrap(rows, mean, seed=3) == bootstrap(rows, mean, seed=3)
+    assert bootstrap(rows, mean, seed=3) != bootstrap(rows, mean, seed=4)
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "tie"),
+    [(0.98, 1.05, 1.12, True), (1.01, 1.05, 1.09, False), (1.001, 1.005, 1.008, True), (0.7, 0.8, 0.9, False)],
+)
+def test_m23_differences_inside_the_noise_or_under_one_percent_are_ties(
+    low: float, value: float, high: float, tie: bool
+) -> None:
+    assert is_tie(Estimate(value, low, high, 20)) is tie
