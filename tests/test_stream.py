@@ -88,6 +88,17 @@ def test_m20_tokens_that_came_without_text_lie_in_the_gap() -> None:
     assert answer.text == '{"city": "Tehran"}'
 
 
+def test_a_stream_recorded_from_vllm_counts_what_its_verify_steps_accepted() -> None:
+    """vLLM 0.32.0 on CPU, EAGLE-3 with N = 3, max_tokens 24, per-request metrics `detailed`."""
+    answer = transcript("vllm-0.32.0-eagle3-n3.jsonl")
+    told = answer.events[-1]["metrics"]["speculative_decoding"]
+    assert told["per_step_accepted"] == [2, 0, 0, 0, 0, 3, 0, 2, 0, 1, 2, 0, 2]
+    # one token from prefill, then accepted + 1 a step; the last step's 3 are cut to 1 by max_tokens (26 -> 24)
+    assert [n for _, n in answer.chunks] == [1, 4, 5, 6, 7, 8, 12, 13, 16, 17, 19, 22, 23, 24]
+    assert (answer.n_in, answer.n_out, answer.finish, answer.error) == (34, 24, "length", None)
+    assert answer.chunks[0][0] > 1.42847  # the role chunk came at 1428.47 ms
+
+
 def test_the_role_chunk_is_no_token() -> None:
     role = event("", 0)
     answer = read((0.010, role), (0.050, event(" a", 1)), (0.070, event(" b", 2, "stop") + event(None, 2)))
