@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from theory_figures import two_hundred_seeds
 
 from tuner.errors import UserError
 from tuner.theory.broken import broken_chains
@@ -141,7 +142,7 @@ def test_only_the_joint_law_sees_a_lost_bonus_and_a_stale_cache() -> None:
 
 def test_false_alarms_come_in_about_5_percent_of_seeds() -> None:
     """200 seeds through the same code as the command, against q and against direct samples; 2 to 9 %."""
-    results = [verify(steps=2500, seed=seed) for seed in range(200)]
+    results = two_hundred_seeds()
     for alarms in (
         sum(result.against_q.rejected for result in results),
         sum(result.against_samples.rejected for result in results),

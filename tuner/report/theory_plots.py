@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tuner.errors import UserError
 from tuner.theory.load import LoadPoint
@@ -55,6 +56,8 @@ def speedup_figure(alpha: float, cost: float, points: Sequence[Point], best: Opt
         time.plot([best.n], [1.0 / best.speedup], "r*", markersize=12, label=f"best N = {best.n}")
     time.set(title=f"alpha = {alpha:g}, c = {cost:g}", xlabel="N drafted", ylabel="time per token, relative")
     time.legend()
+    for axes in (tokens, time):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
@@ -125,7 +128,7 @@ def tree_figure(study: TreeStudy) -> Figure:
 
 def kv_figure(shown: Demonstration) -> Figure:
     panels = {"scratch, then commit": shown.scratch_commit, "truncate": shown.truncate}
-    figure, axes = _panels(2)
+    figure, axes = _panels(2, sharey=True)
     for axis, (name, settled) in zip(axes, panels.items(), strict=True):
         names = [f"sequence {i}" for i in range(len(settled))]
         kept = np.array([one.written - one.wasted for one in settled])
@@ -138,6 +141,6 @@ def kv_figure(shown: Demonstration) -> Figure:
     return figure
 
 
-def _panels(count: int) -> tuple[Figure, tuple[Axes, ...]]:
+def _panels(count: int, sharey: bool = False) -> tuple[Figure, tuple[Axes, ...]]:
     figure = Figure(figsize=WIDE if count > 1 else (6.5, 4.2), layout="constrained")
-    return figure, tuple(figure.subplots(1, count, squeeze=False)[0])
+    return figure, tuple(figure.subplots(1, count, squeeze=False, sharey=sharey)[0])

@@ -47,6 +47,8 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float) and abs(value) >= 1000.0:
+        return f"{value:.1f}"
     if isinstance(value, float):
         return f"{value:.4f}" if value == 0.0 or abs(value) >= 1e-3 else f"{value:.1e}"
     return str(value)
