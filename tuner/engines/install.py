@@ -106,8 +106,9 @@ class Installation:
             self.say(f"  no CPU build of torch in pip's configured sources; asking {CPU_TORCH_INDEX}")
             index = ["--index-url", CPU_TORCH_INDEX, "--retries", "2", "--timeout", "60"]
             if self.pip_exit_code(["--report", str(report), "--force-reinstall", *index, *wanted]) != 0:
+                cause = error_line(self.log)
                 raise EngineError(
-                    f"no CPU build of torch in pip's configured sources nor at {CPU_TORCH_INDEX}: {error_line(self.log)}; "
+                    f"no CPU build of torch in pip's configured sources nor at {CPU_TORCH_INDEX}: {cause}; "
                     f"name an index that has one in PIP_EXTRA_INDEX_URL and run this again (full log: {self.log})"
                 )
         self.notes.append(f"{torch_origin(report)}, from {source}")
