@@ -141,6 +141,7 @@ class Cell:
 
     `window_s`: (start, end) from the cell's zero, warm-up and drain left out. `requests`: all of them, every phase.
     `counters_before`, `counters_after`: the engine's Prometheus text around the drained cell, None where it has none.
+    `lossy`: why the output is known not to be the target's own; None where nothing is known against it.
     """
 
     key: CellKey
@@ -149,6 +150,7 @@ class Cell:
     health: ClientHealth
     counters_before: str | None = None
     counters_after: str | None = None
+    lossy: str | None = None
 
     @property
     def measured(self) -> tuple[RequestRecord, ...]:

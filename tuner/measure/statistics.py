@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,27 @@ def interval(draws: Array, n: int, confidence: float = 0.95) -> tuple[float, flo
     return float(low), float(high)
 
 
+@lru_cache(maxsize=32)
+def resampling(n: int, seed: int = 0, resamples: int = RESAMPLES) -> Array:
+    """How often each resample takes each of `n` requests, [resamples, n]: the very resamples `bootstrap` draws.
+
+    Sums over a resample are then one matrix product, and two arms with the same requests stay paired.
+    """
+    picks = np.random.default_rng(seed).integers(0, n, size=(resamples, n))
+    flat = picks + np.arange(resamples)[:, None] * n
+    counts = np.bincount(flat.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
+    counts.setflags(write=False)
+    return counts
+
+
+def estimate_of(value: float, draws: Array, n: int) -> Estimate | None:
+    """A figure with the interval of its resampled `draws`; None where either is undefined, or n tells no spread."""
+    if n < 2 or not np.isfinite(value) or not np.isfinite(draws).any():
+        return None
+    low, high = interval(draws, n)
+    return Estimate(float(value), min(low, float(value)), max(high, float(value)), n)
+
+
 def bootstrap(
     rows: Sequence[Sequence[float]], statistic: Callable[[Array], Any], seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate | None:
@@ -52,11 +74,7 @@ def bootstrap(
         return None
     picks = np.random.default_rng(seed).integers(0, len(data), size=(resamples, len(data)))
     draws = np.asarray(statistic(data[picks]), dtype=np.float64)
-    value = float(statistic(data))
-    if not np.isfinite(value) or not np.isfinite(draws).any():
-        return None
-    low, high = interval(draws, len(data))
-    return Estimate(value, min(low, value), max(high, value), len(data))
+    return estimate_of(float(statistic(data)), draws, len(data))
 
 
 def ratio_of_sums(numerator: int = 0, denominator: int = 1) -> Callable[[Array], Any]:

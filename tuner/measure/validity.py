@@ -27,7 +27,14 @@ class Finding:
 
 def check_cell(cell: Cell, spec: SpecConfig) -> tuple[Finding, ...]:
     """Every finding about one cell."""
-    return (*_client(cell), *_requests(cell), *(() if spec.is_off else _acceptance(cell, spec)))
+    return (*_lossy(cell), *_client(cell), *_requests(cell), *(() if spec.is_off else _acceptance(cell, spec)))
+
+
+def _lossy(cell: Cell) -> Iterator[Finding]:
+    if cell.lossy:
+        yield Finding(
+            "lossy", f"the output is not the target's, so this is not ranked beside lossless settings: {cell.lossy}"
+        )
 
 
 def _client(cell: Cell) -> Iterator[Finding]:
