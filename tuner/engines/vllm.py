@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.engines.base import Launch, LaunchOptions
-from tuner.engines.environments import Environment
+from tuner.engines.environments import Environment, known_defects
+from tuner.engines.vllm_limits import check_args, check_device, check_draft, check_options
 from tuner.engines.vllm_log import read_facts, root_cause
-from tuner.engines.vllm_versions import PER_REQUEST_METRICS, check_method, parse_version, speculative_args
+from tuner.engines.vllm_versions import (
+    PER_REQUEST_METRICS,
+    PREFIX_CACHING_DEFAULT,
+    Version,
+    check_method,
+    parse_version,
+    speculative_args,
+)
 from tuner.errors import UserError
 from tuner.measure.records import EngineFacts, SpecSteps
 from tuner.spec.speculation import SpecConfig
 
 SERVED_NAME = "target"
-#: vLLM overrides an explicit method when the draft's path, lower-cased, holds one of these (0.32).
-MISLEADING_PATHS = ("eagle-", "eagle3", "dflash", "dspark")
-#: Flags that tuner sets itself, the same in every arm; a workload may not set them too.
-OWN_FLAGS = (
-    "--model", "--host", "--port", "--served-model-name", "--api-key", "--max-num-seqs", "--speculative-config",
-    "--spec-method", "--spec-model", "--spec-tokens", "--per-request-spec-decode-metrics", "--disable-log-stats",
-)  # fmt: skip
+#: Values of rejection_sample_method whose output is not distributed as the target's (synthetic 0.19, fly 0.33).
+LOSSY_REJECTION = frozenset({"synthetic", "fly"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +37,13 @@ class VllmEngine:
 
     def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
         version = parse_version(self.environment.version)
-        for flag in options.args:
-            if flag.split("=")[0] in OWN_FLAGS:
-                raise UserError(f"engine_options.args has {flag.split('=')[0]}, which tuner sets itself: remove it")
+        check_args(options.args)
         if spec.is_off:
             return
         check_method(spec, version)
-        draft_tp = dict(spec.options).get("draft_tensor_parallel_size")
-        if draft_tp not in (None, 1, options.tensor_parallel):
-            raise UserError(
-                f"draft_tensor_parallel_size {draft_tp} does not go with tensor_parallel {options.tensor_parallel}: "
-                f"use 1 or {options.tensor_parallel}"
-            )
-        if spec.draft and spec.method in ("draft_model", "medusa"):
-            misleading = [text for text in MISLEADING_PATHS if text in spec.draft.lower()]
-            if misleading:
-                raise UserError(
-                    f"the path of the {spec.method} draft holds '{misleading[0]}', from which vLLM takes another "
-                    f"method than the one asked for: move {spec.draft} to a folder without it"
-                )
-        if spec.draft and Path(spec.draft).is_dir() and not (Path(spec.draft) / "config.json").is_file():
-            raise UserError(f"the draft folder {spec.draft} has no config.json: give the folder of a saved model")
+        check_device(spec, self.environment.device)
+        check_options(spec, options)
+        check_draft(target, spec)
 
     def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
         if not self.environment.python:
@@ -63,11 +52,10 @@ class VllmEngine:
             )
         argv = [self.environment.python, "-m", "vllm.entrypoints.openai.api_server", "--model", target]
         argv += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME]
-        argv += self._shared_args(options)
-        if not options.prefix_caching:
-            argv.append("--no-enable-prefix-caching")
-        argv += [*options.args, *speculative_args(spec, parse_version(self.environment.version))]
-        if not spec.is_off and parse_version(self.environment.version) >= PER_REQUEST_METRICS:
+        version = parse_version(self.environment.version)
+        argv += [*self._shared_args(options), *_prefix_caching(options.prefix_caching, version)]
+        argv += [*options.args, *speculative_args(spec, version)]
+        if not spec.is_off and version >= PER_REQUEST_METRICS:
             argv += ["--per-request-spec-decode-metrics", "detailed"]
         env = self._env(target, spec) | dict(options.env)
         secret = (("VLLM_API_KEY", api_key),)
@@ -112,11 +100,33 @@ class VllmEngine:
                 return _spec_steps(told)
         return None
 
+    def lossy(
+        self, spec: SpecConfig, options: LaunchOptions, temperature: float, sampling: Mapping[str, Any] | None = None
+    ) -> str | None:
+        if spec.is_off:
+            return None
+        method = dict(spec.options).get("rejection_sample_method")
+        if method in LOSSY_REJECTION:
+            return f"rejection_sample_method '{method}' does not sample from the target"
+        if temperature == 0:
+            return None
+        environment = self.environment
+        if dict(options.env).get("TUNER_CORRECTIONS", "").lower() == "off":
+            environment = replace(environment, corrections=())
+        return next(iter(known_defects(environment)), None)
+
     def read_facts(self, log: str, server_info: Mapping[str, Any] | None = None) -> EngineFacts:
         return read_facts(log)
 
     def root_cause(self, log: str) -> str | None:
         return root_cause(log)
+
+
+def _prefix_caching(wanted: bool, version: Version) -> tuple[str, ...]:
+    """Explicit in every arm; vLLM before its V1 engine has it off unless asked for, and no flag that says so."""
+    if wanted:
+        return ("--enable-prefix-caching",)
+    return ("--no-enable-prefix-caching",) if version >= PREFIX_CACHING_DEFAULT else ()
 
 
 def _spec_steps(told: Mapping[str, Any]) -> SpecSteps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tuner.measure.records import EngineFacts
 
@@ -15,9 +16,7 @@ _RUNNER = (
     (re.compile(r"Using V2 Model Runner", re.I), "V2"),
 )
 _WARNING = re.compile(r"WARNING [^\]]*\] (.*)")
-_PREFIX = re.compile(
-    r"^\((?:APIServer|EngineCore|Worker)[^)]*\)\s*|^(?:ERROR|INFO|WARNING) [\d:-]+ [\d:.]+ \[[^\]]*\]\s*"
-)
+_PREFIX = re.compile(r"^\([\w-]+ pid=\d+\)\s*|^(?:CRITICAL|ERROR) [\d:-]+ [\d:.]+ \[[^\]]*\]\s*")
 
 #: A line with one of these says what went wrong; the first in the log is the cause, the later ones its echoes.
 _CAUSES = (
@@ -43,6 +42,12 @@ _CAUSES = (
 )
 _ECHO = ("Engine core initialization failed", "EngineCore failed to start", "WorkerProc failed to start")
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Failure))\b:? ?(.*)")
+#: What is no statement of a fault: lines below ERROR level, and source lines of a traceback.
+_NO_FAULT = re.compile(r"^(?:INFO|WARNING|DEBUG) [\d:-]+ |^(?:raise|assert|return|with|f?[\"'])")
+#: pydantic puts the fault below its headline: the field, if it is one field's, then the sentence.
+_VALIDATION = re.compile(r"\bvalidation errors? for (\w+)$")
+_VALIDATION_LINES = 3
+LONGEST = 400
 
 
 def read_facts(log: str) -> EngineFacts:
@@ -65,17 +70,34 @@ def read_facts(log: str) -> EngineFacts:
 
 def root_cause(log: str) -> str | None:
     """The first line that names the fault: a known one, else the first exception that is not an echo of another."""
-    lines = [_strip(line) for line in log.splitlines()]
+    lines = [line for line in map(_strip, log.splitlines()) if not _NO_FAULT.match(line)]
     for line in lines:
         if any(text in line for text in _CAUSES):
-            return line[:400]
-    for line in lines:
-        found = _EXCEPTION.match(line)
-        if found and not any(text in line for text in _ECHO):
-            return line[:400]
+            return _shown(line)
+    for number, line in enumerate(lines):
+        if _VALIDATION.search(line):
+            return _shown(_validation(lines[number:]))
+        if _EXCEPTION.match(line) and not any(text in line for text in _ECHO):
+            return _shown(line)
     return None
 
 
 def _strip(line: str) -> str:
     """The message without process name, level, time and place; applied twice, for both may stand before it."""
     return _PREFIX.sub("", _PREFIX.sub("", line.strip())).strip()
+
+
+def _validation(lines: Sequence[str]) -> str:
+    """`Config: field: sentence` from pydantic's headline and the lines below it, up to the one with [type=…]."""
+    found = _VALIDATION.search(lines[0])
+    told = [found.group(1)] if found else []
+    for line in lines[1 : _VALIDATION_LINES + 1]:
+        told.append(line.partition(" [type=")[0].removeprefix("Value error, "))
+        if " [type=" in line:
+            break
+    return ": ".join(part for part in told if part)
+
+
+def _shown(line: str) -> str:
+    """A cause without the engine's list of everything it does support."""
+    return line.partition(" Supported architectures:")[0].removeprefix("Value error, ")[:LONGEST]

@@ -73,6 +73,8 @@ JSON_FLAG: Version = (0, 8, 3)
 NGRAM_LOOKUP_MIN, NGRAM_LOOKUP_MAX = 2, 4
 #: `--per-request-spec-decode-metrics` exists from here on; earlier ones have counters only.
 PER_REQUEST_METRICS: Version = (0, 29)
+#: From here on (the V1 engine) prefix caching is on unless `--no-enable-prefix-caching` is given.
+PREFIX_CACHING_DEFAULT: Version = (0, 8)
 #: Most tokens a chain may draft (`MAX_SPEC_LEN` of the V1 rejection sampler).
 MOST_N = 128
 
@@ -104,7 +106,7 @@ def check_method(spec: SpecConfig, version: Version) -> None:
         raise UserError(f"vLLM drafts chains only, and '{spec.label}' is a tree: use SGLang, or give n")
     if spec.n > MOST_N:
         raise UserError(f"vLLM drafts at most {MOST_N} tokens per verify step, got n = {spec.n}")
-    if dict(spec.options).get("tensor_parallel_size") is not None:
+    if "tensor_parallel_size" in dict(spec.options):
         raise UserError("the speculative config has no tensor_parallel_size: write draft_tensor_parallel_size")
     for key, _ in spec.options:
         if key in METHOD_KEYS.get(spec.method, frozenset()):
