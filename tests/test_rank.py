@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from cells import C1T0, cell, off_trial, request, spec_trial
 
@@ -113,6 +115,18 @@ def test_a_failed_launch_is_no_comparison() -> None:
     (verdict,) = recommend(gather([off_trial(OFF_TPOTS), failed], "tpot_p50")).verdicts
     assert verdict.best.is_off
     assert verdict.reason == "nothing but off was measured here"
+
+
+def test_a_lossy_setting_is_shown_and_never_advised() -> None:
+    fast = spec_trial(E3, 0.12, TWO)
+    lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="temperature is ignored"),))
+    told = recommend(gather([off_trial(OFF_TPOTS), lossy], "tpot_p50"))
+    (verdict,) = told.verdicts
+    assert verdict.best.is_off
+    assert verdict.reason == "no lossless setting was measured here: temperature is ignored"
+    assert verdict.comparisons[1].ratio is not None  # measured and shown all the same
+    assert verdict.ties == ()
+    assert told.overall.best.is_off
 
 
 def test_break_even_tau_and_alpha() -> None:

@@ -113,6 +113,7 @@ def test_s13_an_engine_that_dies_under_load_keeps_finished_cells_and_is_a_row(be
     (trial,) = StudyStore.read(study).trials()
     assert trial.status.startswith("failed:")
     assert [cell.key.label for cell in trial.cells] == ["c1-t0"]
+    assert (study / "trials" / "001-off" / "requests-c4-t0.jsonl").exists()  # what the lost cell had, for whoever asks
 
 
 @pytest.mark.parametrize(

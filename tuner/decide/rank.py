@@ -18,7 +18,10 @@ MEMORY_ORDER = ("off", "ngram", "suffix", "mtp", "medusa", "eagle", "eagle3", "d
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One configuration against off in one cell. `ratio`: the gain in the objective, above 1 is better."""
+    """One configuration against off in one cell. `ratio`: the gain in the objective, above 1 is better.
+
+    `lossy`: why its output is not the target's; such a setting is shown and never advised.
+    """
 
     spec: SpecConfig
     key: CellKey
@@ -26,6 +29,7 @@ class Comparison:
     feasible: bool
     missed_slos: tuple[str, ...]
     believed: bool
+    lossy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,9 @@ def _comparison(evidence: Evidence, spec: SpecConfig, key: CellKey, drift: Estim
     assert one is not None
     missed = missed_slos(one.cells[key], evidence.slo_ms)
     ratio = None if spec.is_off else evidence.ratio(OFF, spec, key)
-    return Comparison(spec, key, ratio, not missed, missed, _believed(ratio, drift))
+    cell = one.trial.cell(key)
+    lossy = cell.lossy if cell else None
+    return Comparison(spec, key, ratio, not missed, missed, lossy is None and _believed(ratio, drift), lossy)
 
 
 def _believed(ratio: Estimate | None, drift: Estimate | None) -> bool:
@@ -126,13 +132,14 @@ def _cost(spec: SpecConfig) -> tuple[int, int, str]:
 
 
 def _tied_with_off(comparisons: Sequence[Comparison]) -> tuple[SpecConfig, ...]:
-    return tuple(c.spec for c in comparisons if c.ratio is not None and is_tie(c.ratio))
+    return tuple(c.spec for c in comparisons if c.ratio is not None and c.lossy is None and is_tie(c.ratio))
 
 
 def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None) -> str:
-    tried = [c for c in comparisons if c.ratio is not None]
+    tried = [c for c in comparisons if c.ratio is not None and c.lossy is None]
     if not tried:
-        return "nothing but off was measured here"
+        lossy = next((c.lossy for c in comparisons if c.lossy), None)
+        return f"no lossless setting was measured here: {lossy}" if lossy else "nothing but off was measured here"
     best = max(tried, key=lambda c: c.ratio.value if c.ratio else 0.0)
     assert best.ratio is not None
     shown = f"{best.spec.label} at {ratio_text(best.ratio)}"
@@ -204,8 +211,10 @@ def _geometric_mean(ratios: Sequence[Estimate | None], cells: int) -> Estimate |
 
 
 def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
-    """Whether the setting meets the SLO wherever off does."""
+    """Whether the setting meets the SLO wherever off does, and is lossless everywhere."""
     for verdict in verdicts:
+        if any(c.lossy for c in verdict.comparisons if c.spec == spec):
+            return False
         off_ok = any(c.feasible for c in verdict.comparisons if c.spec.is_off)
         if off_ok and any(not c.feasible for c in verdict.comparisons if c.spec == spec):
             return False

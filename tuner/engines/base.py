@@ -56,6 +56,11 @@ class Engine(Protocol):
     def info_path(self) -> str | None:
         """A path that answers JSON about the resolved configuration, for `read_facts`; None where there is none."""
 
+    def lossy(
+        self, spec: SpecConfig, options: LaunchOptions, temperature: float, sampling: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Why output at this temperature is known not to be the target's own; None: nothing is known against it."""
+
     def request_extras(self, spec: SpecConfig) -> dict[str, Any]:
         """Fields to add to every request body so that per-request acceptance comes back."""
 

@@ -23,7 +23,8 @@ def write_cell(folder: Path, cell: Cell, zero_unix: float | None) -> dict[str, A
     lines = [json_line(head), *(json_line(request_to_dict(request)) for request in cell.requests)]
     write_atomic(_requests_path(folder, label), b"".join(lines))
     counters = [cell.counters_before is not None, cell.counters_after is not None]
-    short = {"window_s": cell.window_s, "health": dataclasses.asdict(cell.health), "counters": counters}
+    short: dict[str, Any] = {"window_s": cell.window_s, "health": dataclasses.asdict(cell.health), "counters": counters}
+    short["lossy"] = cell.lossy
     return {"label": label, **head, **short}
 
 
@@ -41,6 +42,7 @@ def read_cell(folder: Path, short: dict[str, Any]) -> Cell:
         health=ClientHealth(**short["health"]),
         counters_before=before,
         counters_after=after,
+        lossy=short.get("lossy"),
     )
 
 

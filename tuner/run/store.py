@@ -108,6 +108,10 @@ class StudyStore:
         """`zero_unix`: the wall clock at the cell's zero, seconds."""
         self._journal.append("cell_done", number=number, **write_cell(self.trial_folder(number), cell, zero_unix))
 
+    def cell_aborted(self, number: int, cell: Cell) -> None:
+        """Keep what was measured of a cell whose engine was lost; it is in the files and is no cell of the trial."""
+        self._journal.append("cell_aborted", number=number, **write_cell(self.trial_folder(number), cell, None))
+
     def trial_ended(self, number: int, status: str, facts: EngineFacts | None = None) -> None:
         """`status`: ok, or why it failed; `facts` replace those of `trial_ready`."""
         self._journal.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, noti
     try:
         status = await running.run()
     except (EngineStartError, CellAborted) as error:
+        if isinstance(error, CellAborted):
+            store.cell_aborted(plan.number, error.cell)
         log = store.trial_folder(plan.number) / "engine.log"
         status = f"failed: {why_failed(engine, log, error)}"
     store.trial_ended(plan.number, status, running.facts)
@@ -125,7 +128,9 @@ class _Running:
         def progress(ended: int, total: int) -> None:
             self.notify(Event("requests", where, ended, total))
 
-        return await measure_cell(server, plan, read_spec, progress)
+        cell = await measure_cell(server, plan, read_spec, progress)
+        lossy = self.engine.lossy(spec, self.question.options, key.temperature, plan.sampling)
+        return dataclasses.replace(cell, lossy=lossy)
 
     async def _server_info(self) -> Mapping[str, Any] | None:
         """What the server says of itself over HTTP, where its adapter names a path for it."""
