@@ -34,6 +34,7 @@ from tuner.decide.evidence import Evidence, gather
 from tuner.decide.rank import Comparison, Overall, Recommendation, Verdict
 from tuner.measure.records import Cell, CellKey, ClientHealth, Load, RequestRecord, SpecSteps, Trial
 from tuner.measure.statistics import Estimate
+from tuner.measure.validity import Finding
 from tuner.report import write
 from tuner.report.advice import headline, how_sure, leave_off, one_setting, verdict_word
 from tuner.report.calibration import confirmations
@@ -44,6 +45,7 @@ from tuner.report.figures import NOT_MEASURED, cells_text, count, figure, listed
 from tuner.report.launch_script import command_lines
 from tuner.report.redact import is_secret_flag, shown_argv
 from tuner.report.tables import table
+from tuner.report.verdict_tables import break_even_table
 from tuner.report.write import write_report
 from tuner.spec.speculation import OFF, SpecConfig
 from tuner.spec.workload import Workload
@@ -273,6 +275,12 @@ def test_break_even_is_the_ratio_of_step_times() -> None:
     assert alpha_text(point).startswith("0.366 [")
 
 
+def test_break_even_table_says_how_far_above_it_tau_is() -> None:
+    rows = break_even_table(study_report(hand_evidence())).rows
+    # tau = 1 + 12 / 18 = 1.667; 1.667 / 1.5 - 1 = 11.1 %.
+    assert [(row[2], row[3][:5], row[4][:5], row[-1]) for row in rows] == [("eagle3 N=2", "1.500", "1.667", "+11.1%")]
+
+
 def test_a_break_even_out_of_reach_says_so() -> None:
     data = hand_evidence()
     point = break_even_point(data, data.tried[1], CellKey(C1, 0.0))
@@ -420,6 +428,29 @@ def test_a_limited_client_is_named(evidence: Evidence, tmp_path: Path) -> None:
     assert "The client was limited in 1 cells (launch 1 at concurrency 1, temperature 0)" in report
 
 
+def test_a_cell_that_cannot_be_is_shown_and_enters_no_figure(evidence: Evidence, tmp_path: Path) -> None:
+    key, ngram = CellKey(C8, 0.0), evidence.tried[1]
+    finding = Finding("tau-range", "tau 6.000 is outside 1..5: impossible", blocks=True)
+    sound = {k: cell for k, cell in ngram.cells.items() if k != key}
+    blocked = dataclasses.replace(ngram, cells=sound, findings={key: (finding,)})
+    tried = (evidence.tried[0], blocked, *evidence.tried[2:])
+    told = written(study_report(dataclasses.replace(evidence, tried=tried)), tmp_path)
+    assert told.rows("Cells with a figure that cannot be") == [
+        {"launch": "2", "setting": "ngram N=4", "cell": "concurrency 8, temperature 0", "finding": finding.text}
+    ]
+    places = [(r["load"], r["temperature"]) for r in told.rows("Acceptance, pooled") if r["setting"] == "ngram N=4"]
+    assert len(places) == 5
+    assert ("concurrency 8", "0") not in places
+
+
+def test_many_cautions_do_not_bury_the_verdict(study: Written, tmp_path: Path) -> None:
+    many = tuple(f"caution {number}" for number in range(9))
+    report = written(dataclasses.replace(study.data, cautions=many), tmp_path).report
+    top, rest = report.split("## Verdict by load")
+    assert "- caution 5\n- and 3 more under [Cautions and self-checks](#cautions-and-self-checks)." in top
+    assert all(f"- {text}\n" in rest for text in many)
+
+
 def test_the_workload_in_the_report_asks_the_same_again(study: Written) -> None:
     block = study.report.split("```yaml\n")[1].split("```")[0]
     assert Workload.model_validate(yaml.safe_load(block)) == study.data.workload
@@ -461,7 +492,14 @@ def test_goodput_and_missed_objectives_are_shown_where_slos_are_set(tmp_path: Pa
     assert re.match(r"[\d.]+% \[[\d.]+%, [\d.]+%\]", off8["goodput"])
     missed = {(r["load"], r["setting"]): r["objectives missed"] for r in told.rows("Service-level objectives")}
     assert missed["concurrency 8", "off"].startswith("tpot_p95_ms: ")
-    assert missed["concurrency 4", "eagle3 N=2"] == "none"
+    assert ("concurrency 4", "eagle3 N=2") not in missed
+    assert "Service-level objectives (tpot_p95 60 ms)" in told.report
+
+
+def test_objectives_that_all_settings_meet_take_one_line(tmp_path: Path) -> None:
+    truth = Truth(measured=8, concurrency=(1,), temperatures=(0.0,), failed=False)
+    told = written(study_report(study_evidence(truth, tpot_p50_ms=1000.0)), tmp_path)
+    assert "every setting meets all of them in every cell." in told.report
 
 
 def test_acceptance_that_was_not_told_is_not_measured(tmp_path: Path) -> None:

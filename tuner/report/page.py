@@ -54,6 +54,7 @@ def environment_text(data: ReportInput) -> str:
 def _decision(data: ReportInput) -> dict[str, Any]:
     return {
         "verdict_table": verdict_tables.verdict_table(data),
+        "slos": ", ".join(f"{name.removesuffix('_ms')} {limit:g} ms" for name, limit in data.evidence.slo_ms),
         "slo_table": verdict_tables.slo_table(data),
         "break_even_table": verdict_tables.break_even_table(data),
         "prediction_table": verdict_tables.prediction_table(data),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tuner.decide.rank import Comparison, Verdict
+from tuner.decide.rank import Verdict
 from tuner.measure.records import CellKey
 from tuner.measure.summary import CellSummary
 from tuner.report.advice import decisive, drifts_by_load
@@ -29,12 +29,12 @@ def verdict_table(data: ReportInput) -> Table:
 
 
 def slo_table(data: ReportInput) -> Table:
-    """A row a cell and configuration, only where objectives were set: which percentiles miss their limit."""
+    """A row a cell and configuration with a percentile over its limit."""
     rows = []
-    for verdict in data.verdicts if data.evidence.slo_ms else ():
-        for c in verdict.comparisons:
-            n = _cell(data, c.spec, c.key)
-            rows.append((*place(c.key), c.spec.label, str(n.requests) if n else NOT_MEASURED, _missed(c)))
+    for missing in (c for verdict in data.verdicts for c in verdict.comparisons if c.missed_slos):
+        cell = _cell(data, missing.spec, missing.key)
+        n = str(cell.requests) if cell else NOT_MEASURED
+        rows.append((*place(missing.key), missing.spec.label, n, "; ".join(missing.missed_slos)))
     return table(("load", "temperature", "setting", "n", "objectives missed"), rows)
 
 
@@ -107,10 +107,6 @@ def _verdict_row(data: ReportInput, verdict: Verdict) -> tuple[str, ...]:
 def _cell(data: ReportInput, spec: SpecConfig, key: CellKey) -> CellSummary | None:
     one = data.evidence.best_trial(spec, key)
     return one.cells[key] if one else None
-
-
-def _missed(comparison: Comparison) -> str:
-    return "; ".join(comparison.missed_slos) or "none"
 
 
 def _yes(value: bool) -> str:
