@@ -20,6 +20,7 @@ from tuner.theory.search import first_false
 from tuner.theory.speedup import (
     best_n,
     break_even_alpha,
+    break_even_alphas,
     curve,
     grid,
     relative_time,
@@ -137,6 +138,7 @@ def test_break_even_alpha_by_hand() -> None:
     assert break_even_alpha(5, 1.0) == pytest.approx(1.0)
     assert break_even_alpha(3, 0.0) == 0.0
     assert break_even_alpha(3, 1.01) is None
+    assert break_even_alphas([1, 2], 0.375) == pytest.approx([0.375, 0.5])
 
 
 def test_the_curve_from_1_to_10_is_still_falling_at_10() -> None:

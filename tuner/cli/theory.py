@@ -90,10 +90,10 @@ def speedup(
     """
     shown_as = output(as_json, as_csv, plot)
     from tuner.report.theory_answers import speedup_answer
-    from tuner.theory.speedup import best_n, break_even_alpha, curve
+    from tuner.theory.speedup import best_n, break_even_alphas, curve
 
     points, best = curve(alpha, cost, n_max), best_n(alpha, cost)
-    even = [break_even_alpha(point.n, cost) for point in points]
+    even = break_even_alphas([point.n for point in points], cost)
     shown_as.show(
         speedup_answer(alpha, cost, points, best, even),
         lambda plots: plots.speedup_figure(alpha, cost, points, best),

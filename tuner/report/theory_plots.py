@@ -15,11 +15,12 @@ from tuner.errors import UserError
 from tuner.theory.load import LoadPoint
 from tuner.theory.quality import QualityPoint
 from tuner.theory.rollback import Demonstration
-from tuner.theory.speedup import Optimum, Point
+from tuner.theory.speedup import Optimum, Point, grid
 from tuner.theory.tree_study import TreeStudy
 from tuner.theory.verify import Verification
 
 WIDE = (10.0, 4.2)
+REFERENCE_ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 def check_target(path: Path) -> None:
@@ -48,8 +49,11 @@ def save(figure: Figure, path: Path) -> None:
 def speedup_figure(alpha: float, cost: float, points: Sequence[Point], best: Optimum) -> Figure:
     figure, (tokens, time) = _panels(2)
     numbers = [point.n for point in points]
+    for other, row in zip(REFERENCE_ALPHAS, grid(REFERENCE_ALPHAS, len(numbers))[1], strict=True):
+        tokens.plot(numbers, row, color="lightgrey", linewidth=1.0)
+        tokens.annotate(f"{other:g}", (numbers[-1], row[-1]), color="grey", fontsize="small")
     tokens.plot(numbers, [point.tokens_per_call for point in points], marker="o", markersize=3)
-    tokens.set(title=f"alpha = {alpha:g}", xlabel="N drafted", ylabel="tokens per call")
+    tokens.set(title=f"alpha = {alpha:g}, others in grey", xlabel="N drafted", ylabel="tokens per call")
     time.plot(numbers, [point.relative_time for point in points], marker="o", markersize=3)
     time.axhline(1.0, color="grey", linewidth=0.8, label="plain decoding")
     if best.n is not None and best.speedup is not None and best.n > 0:

@@ -81,6 +81,12 @@ class Steps:
 
 
 Step = Callable[[IntArray, Generator], Steps]
+MAX_STEPS = 10_000_000
+
+
+def check_steps(steps: int) -> None:
+    if not 1 <= steps <= MAX_STEPS:
+        raise UserError(f"steps is {steps}; give 1 to {MAX_STEPS}.")
 
 
 class ChainStep:

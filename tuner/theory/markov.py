@@ -17,6 +17,8 @@ IntArray = NDArray[np.int64]
 
 # A tilt this strong leaves the draft on one token, unless two noise values all but agree.
 STEEPEST = 1e6
+# Probabilities in a toy model: the exact laws need several times as much.
+MOST_CELLS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,8 @@ def random_target(vocab: int, order: int, seed: int, peak: float = 2.0) -> Marko
     """
     if vocab < 2:
         raise UserError(f"a vocabulary of {vocab} leaves nothing to choose; give at least 2 tokens.")
+    if vocab ** (order + 1) > MOST_CELLS:
+        raise UserError(f"a toy model over {vocab} tokens is too large to be exact; take a smaller vocabulary.")
     uniform = np.random.default_rng(seed).random((vocab**order, vocab))
     weights = (-np.log1p(-uniform)) ** peak + 1e-4
     return Markov(weights / weights.sum(axis=1, keepdims=True), order)

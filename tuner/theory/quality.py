@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.errors import UserError
-from tuner.theory.chain import ChainStep, Steps, lossless
+from tuner.theory.chain import ChainStep, Steps, check_steps, lossless
 from tuner.theory.markov import random_target, tilted
 from tuner.theory.rule import FloatArray, alpha_of
 
@@ -58,8 +58,7 @@ def alpha_by_quality(
     levels: Sequence[float] = LEVELS, steps: int = 50_000, n: int = 4, seed: int = 0
 ) -> tuple[QualityPoint, ...]:
     """Tilt the draft's logits away from the target's by each level, run `steps` steps, estimate alpha."""
-    if steps < 1:
-        raise UserError(f"steps is {steps}; give at least 1.")
+    check_steps(steps)
     if not levels or min(levels) < 0.0:
         raise UserError("levels must be numbers from 0 on: how far the draft's logits stand from the target's.")
     target = random_target(VOCAB, 0, MODEL_SEED)

@@ -130,6 +130,9 @@ def verify_pass(cache: PagedCache, policy: Policy, batch: Mapping[int, Pass]) ->
     return {sequence: policy.settle(cache, sequence, made) for sequence, made in batch.items()}
 
 
+MAX_PREFIX = 100_000
+
+
 @dataclass(frozen=True, slots=True)
 class Demonstration:
     """The same batch under both policies, and whether their visible texts agree entry by entry."""
@@ -145,8 +148,8 @@ def demonstrate(
     """One pass over len(accepted) sequences with `prefix` entries each; a tree's kept path goes by last children."""
     if n < 1:
         raise UserError(f"n is {n}; a pass drafts at least 1 token.")
-    if prefix < 0:
-        raise UserError(f"prefix is {prefix}; a cache holds 0 entries or more.")
+    if not 0 <= prefix <= MAX_PREFIX:
+        raise UserError(f"prefix is {prefix}; the simulated cache begins with 0 to {MAX_PREFIX} entries.")
     tree = chain_tree(n) if branching is None else from_branching(branching)
     wrong = [count for count in accepted if not 0 <= count <= tree.depth]
     if wrong or not accepted:

@@ -77,17 +77,23 @@ def break_even_alpha(n: int, cost: float) -> float | None:
 
     At N = 1 it is c itself, and it only grows with N: if alpha <= c, no N pays.
     """
-    if n < 1:
-        raise UserError(f"n is {n}; break-even needs at least 1 drafted token.")
+    return break_even_alphas([n], cost)[0]
+
+
+def break_even_alphas(numbers: Sequence[int], cost: float) -> list[float | None]:
+    """`break_even_alpha` of each N, by bisection: E grows with alpha."""
+    drafted = np.asarray(numbers, dtype=np.float64)
+    if bool(np.any(drafted < 1.0)):
+        raise UserError(f"n is {min(numbers)}; break-even needs at least 1 drafted token.")
     _check_cost(cost)
     if cost > 1.0:
-        return None
-    low, high = 0.0, 1.0
+        return [None] * len(numbers)
+    low, high = np.zeros(len(drafted)), np.ones(len(drafted))
     for _ in range(64):
         middle = (low + high) / 2.0
-        pays = float(tokens_per_call(middle, n)) > 1.0 + n * cost
-        low, high = (low, middle) if pays else (middle, high)
-    return high if cost > 0.0 else 0.0
+        pays = tokens_per_call(middle, drafted) > 1.0 + drafted * cost
+        low, high = np.where(pays, low, middle), np.where(pays, middle, high)
+    return [float(alpha) if cost > 0.0 else 0.0 for alpha in high]
 
 
 @dataclass(frozen=True, slots=True)

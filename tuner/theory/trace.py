@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.errors import UserError
-from tuner.theory.chain import ChainStep, lossless
+from tuner.theory.chain import ChainStep, check_steps, lossless
 from tuner.theory.verify import START, toy_pair
 
 
@@ -25,8 +24,7 @@ class TracedStep:
 
 def trace(n: int, steps: int, seed: int) -> tuple[TracedStep, ...]:
     """One sequence of the toy pair through `steps` steps, each beginning where the one before ended."""
-    if steps < 1:
-        raise UserError(f"steps is {steps}; give at least 1.")
+    check_steps(steps)
     target, draft = toy_pair()
     step, rng = ChainStep(lossless(target, draft), n), np.random.default_rng(seed)
     state, traced = np.array([START], dtype=np.int64), []

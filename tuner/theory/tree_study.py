@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.errors import UserError
 from tuner.theory.broken import broken_siblings
-from tuner.theory.chain import generate
+from tuner.theory.chain import check_steps, generate
 from tuner.theory.chi2 import Chi2Test, goodness_of_fit
 from tuner.theory.markov import Markov, draft_with_alpha, joint, random_target, stationary
 from tuner.theory.rule import FloatArray
@@ -89,8 +88,7 @@ def study_tree(
     seed: int = 0,
 ) -> TreeStudy:
     """The toy target has contexts of one token; its draft keeps a single token with `alpha` in each of them."""
-    if steps < 1:
-        raise UserError(f"steps is {steps}; give at least 1.")
+    check_steps(steps)
     tree, target = from_branching(branching), random_target(vocab, ORDER, MODEL_SEED)
     draft, start = draft_with_alpha(target, alpha, MODEL_SEED), stationary(target)
 

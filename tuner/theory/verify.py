@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from tuner.errors import UserError
 from tuner.theory.broken import broken_chains
-from tuner.theory.chain import ChainStep, generate, lossless, sample_directly
+from tuner.theory.chain import ChainStep, check_steps, generate, lossless, sample_directly
 from tuner.theory.chi2 import Chi2Test, goodness_of_fit, power, samples_needed, two_sample
 from tuner.theory.exact import chain_law, tokens_per_step, written_law
 from tuner.theory.markov import IntArray, Markov, joint, random_target, tilted
@@ -88,8 +88,7 @@ def loops(n: int) -> tuple[Loop, ...]:
 
 def verify(steps: int = 50_000, seed: int = 1, n: int = 3) -> Verification:
     """Run `steps` sequences, one step each and then more until N + 1 tokens stand, and test their joint law."""
-    if steps < 1:
-        raise UserError(f"steps is {steps}; give at least 1.")
+    check_steps(steps)
     if not 1 <= n <= 6:
         raise UserError(f"n is {n}; the test enumerates all texts of n + 1 tokens, for n from 1 to 6.")
     target, _ = toy_pair()
