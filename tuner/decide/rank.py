@@ -187,15 +187,15 @@ def _overall(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
 
 def _mean_ratio(verdicts: Sequence[Verdict], spec: SpecConfig) -> Estimate | None:
     """A setting's ratio to off over all cells."""
-    return _geometric_mean([c.ratio for v in verdicts for c in v.comparisons if c.spec == spec], len(verdicts))
+    return geometric_mean([c.ratio for v in verdicts for c in v.comparisons if c.spec == spec], len(verdicts))
 
 
 def _tie_overall(evidence: Evidence, verdicts: Sequence[Verdict], best: SpecConfig, other: SpecConfig) -> bool:
-    mean = _geometric_mean([evidence.ratio(other, best, verdict.key) for verdict in verdicts], len(verdicts))
+    mean = geometric_mean([evidence.ratio(other, best, verdict.key) for verdict in verdicts], len(verdicts))
     return mean is not None and is_tie(mean)
 
 
-def _geometric_mean(ratios: Sequence[Estimate | None], cells: int) -> Estimate | None:
+def geometric_mean(ratios: Sequence[Estimate | None], cells: int) -> Estimate | None:
     """Of one ratio a cell; None unless all cells have one. Cells are independent runs: variances of the logs add."""
     if len(ratios) < cells or not ratios:
         return None
