@@ -69,11 +69,13 @@ def bench(tmp_path: Path) -> Bench:
     home, folder = tmp_path / "home", tmp_path / "work"
     folder.mkdir()
     (home / "engines").mkdir(parents=True)
-    entry = {
-        "name": "mock", "engine": "vllm", "version": "0.32.0", "python": str(fake_python(tmp_path)), "url": None,
-        "device": "gpu", "corrections": [], "notes": [],
-    }  # fmt: skip
-    (home / "engines" / "mock.json").write_text(json.dumps(entry), encoding="utf-8")
+    python = str(fake_python(tmp_path))
+    for name, engine, version in (("mock", "vllm", "0.32.0"), ("mock-sglang", "sglang", "0.5.23")):
+        entry = {
+            "name": name, "engine": engine, "version": version, "python": python, "url": None, "device": "gpu",
+            "corrections": [], "notes": [],
+        }  # fmt: skip
+        (home / "engines" / f"{name}.json").write_text(json.dumps(entry), encoding="utf-8")
     save_model(folder / "target", architectures=["LlamaForCausalLM"], hidden_size=8, vocab_size=32, num_hidden_layers=4)
     save_model(folder / "head", architectures=["LlamaForCausalLMEagle3"], hidden_size=8, vocab_size=32)
     return Bench(folder, home)

@@ -244,6 +244,8 @@ async def _start(config: Config, engine: MockEngine, host: str, port: int) -> No
 
 
 def main(argv: Sequence[str]) -> int:
+    if argv and argv[0].endswith("sglang_start/serve.py"):  # tuner's own start script for SGLang
+        argv = ["-m", "sglang.launch_server", *argv[1:]]
     other_module = argv[:1] == ["-m"] and argv[1] not in MODULES
     if argv and (other_module or argv[0] == "-c" or not argv[0].startswith("-")):
         os.execv(sys.executable, [sys.executable, *argv])

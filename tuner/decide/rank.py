@@ -155,7 +155,7 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None) -> str:
 
 def _why_on(chosen: Comparison, ties: Sequence[SpecConfig]) -> str:
     assert chosen.ratio is not None
-    reason = f"{chosen.spec.label} is {ratio_text(chosen.ratio)} off"
+    reason = f"{chosen.spec.label} against off: {ratio_text(chosen.ratio)}"
     if ties:
         reason += f"; tied with {', '.join(spec.label for spec in ties)}, and the smaller N wins a tie"
     return reason

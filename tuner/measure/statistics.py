@@ -28,6 +28,10 @@ class Estimate:
     def scaled(self, factor: float) -> Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.n)
 
+    def inverse(self) -> Estimate:
+        """The same ratio the other way round."""
+        return Estimate(1 / self.value, 1 / self.high, 1 / self.low, self.n)
+
 
 def interval(draws: Array, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Expanded percentile interval (Hesterberg 2015, arXiv 1411.5279, 4.3.3): widened for small n as Student's t is."""
@@ -41,12 +45,19 @@ def interval(draws: Array, n: int, confidence: float = 0.95) -> tuple[float, flo
 
 
 @lru_cache(maxsize=32)
+def _picks(n: int, seed: int, resamples: int) -> NDArray[np.int64]:
+    picks = np.random.default_rng(seed).integers(0, n, size=(resamples, n))
+    picks.setflags(write=False)
+    return picks
+
+
+@lru_cache(maxsize=32)
 def resampling(n: int, seed: int = 0, resamples: int = RESAMPLES) -> Array:
     """How often each resample takes each of `n` requests, [resamples, n]: the very resamples `bootstrap` draws.
 
     Sums over a resample are then one matrix product, and two arms with the same requests stay paired.
     """
-    picks = np.random.default_rng(seed).integers(0, n, size=(resamples, n))
+    picks = _picks(n, seed, resamples)
     flat = picks + np.arange(resamples)[:, None] * n
     counts = np.bincount(flat.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
     counts.setflags(write=False)
@@ -72,9 +83,20 @@ def bootstrap(
     data = np.asarray(rows, dtype=np.float64)
     if len(data) < 2:
         return None
-    picks = np.random.default_rng(seed).integers(0, len(data), size=(resamples, len(data)))
-    draws = np.asarray(statistic(data[picks]), dtype=np.float64)
+    draws = np.asarray(statistic(data[_picks(len(data), seed, resamples)]), dtype=np.float64)
     return estimate_of(float(statistic(data)), draws, len(data))
+
+
+def bootstrap_sums(
+    rows: Sequence[Sequence[float]], figure: Callable[[Array], Any], seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate | None:
+    """`bootstrap` of a figure made of sums over requests alone: `figure` takes them as [..., figures]. Many times faster."""
+    data = np.asarray(rows, dtype=np.float64)
+    if len(data) < 2:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        draws = np.asarray(figure(resampling(len(data), seed, resamples) @ data))
+        return estimate_of(float(figure(data.sum(axis=0))), draws, len(data))
 
 
 def ratio_of_sums(numerator: int = 0, denominator: int = 1) -> Callable[[Array], Any]:

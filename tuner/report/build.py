@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from tuner.errors import EngineError
 from tuner.measure.records import Trial
 from tuner.report.advice import headline
 from tuner.report.data import ReportInput
+from tuner.report.engines import engines_page, winner
 from tuner.report.recommendation_json import recommendation_json
 from tuner.report.write import write_report
+from tuner.run.files import write_atomic
 from tuner.run.question import launch_options
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
@@ -28,45 +30,60 @@ OUTPUT_FILES = ("skill-eagle3-tuner.md", "recommendation.json", "launch.sh")
 
 @dataclass(frozen=True, slots=True)
 class StudyReport:
-    """A written report: its data and where it lies."""
+    """A written report: its data by engine, the engine to deploy, and where everything lies."""
 
-    data: ReportInput
+    data: Mapping[str, ReportInput]
+    engine: str
     folder: Path
     outputs: Path
 
     def to_json(self) -> str:
-        return recommendation_json(self.data)
+        return recommendation_json(self.data[self.engine])
 
     def to_text(self) -> str:
         """The advice in a sentence, and where everything was written."""
         files = ", ".join(name for name in OUTPUT_FILES if (self.outputs / name).exists())
-        return f"{headline(self.data)}\n\nreport: {self.folder / 'report.md'}\nfiles in {self.outputs}: {files}"
+        lines = [headline(self.data[self.engine]), ""]
+        if len(self.data) > 1:
+            lines = [f"{name}: {headline(one)}" for name, one in self.data.items()] + [""]
+        return "\n".join([*lines, f"report: {self.folder / 'report.md'}", f"files in {self.outputs}: {files}"])
 
 
 def report_study(store: StudyStore, outputs: Path) -> StudyReport:
-    """Write the report and the deployable files of a study; EngineError when no cell of off was measured."""
-    workload = Workload.model_validate(store.header.workload)
+    """Write the report and the deployable files of a study; EngineError when an engine has no measured cell of off.
+
+    Over several engines each has its own report in a folder of its name, and the files to deploy are the best one's.
+    """
     trials = store.trials()
-    data = report_input(store, workload, trials)
-    write_report(data, store.folder, outputs)
-    return StudyReport(data, store.folder, outputs)
+    environments = [Environment(**{k: as_stored(v) for k, v in env.items()}) for env in store.header.environments]
+    data = {env.name: report_input(store, env, [t for t in trials if t.engine == env.name]) for env in environments}
+    if len(data) == 1:
+        name = environments[0].name
+        write_report(data[name], store.folder, outputs)
+        return StudyReport(data, name, store.folder, outputs)
+    best = winner(data)
+    for name, one in data.items():
+        write_report(one, store.folder / name, outputs if name == best else outputs / name)
+    write_atomic(store.folder / "report.md", engines_page(data))
+    return StudyReport(data, best, store.folder, outputs)
 
 
-def report_input(store: StudyStore, workload: Workload, trials: tuple[Trial, ...]) -> ReportInput:
-    """Everything the report is made of, from stored records alone."""
+def report_input(store: StudyStore, environment: Environment, trials: Sequence[Trial]) -> ReportInput:
+    """Everything one engine's report is made of, from stored records alone."""
+    workload = Workload.model_validate(store.header.workload)
     resolved = Resolved.read(store)
     evidence = gather(trials, workload.objective, workload.slo.limits(), workload.seed)
     if not any(one.cells for one in evidence.baselines):
-        raise EngineError(f"{store.folder} has no measured cell without speculation: {_first_failure(trials)}")
-    environments = [Environment(**{k: as_stored(v) for k, v in env.items()}) for env in store.header.environments]
+        raise EngineError(f"{environment.name} has no measured cell without speculation: {_first_failure(trials)}")
     return ReportInput(
         header=store.header,
         evidence=evidence,
         recommendation=recommend(evidence),
         predictions=predictions(resolved.arms, evidence),
-        deploy=_deploy(environments[0], resolved.target, evidence, workload),
+        deploy=_deploy(environment, resolved.target, evidence, workload),
         status=_status(store, trials),
-        cautions=tuple(cautions(evidence, environments, resolved)),
+        cautions=tuple(cautions(evidence, environment, resolved)),
+        records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
 
 
@@ -77,7 +94,7 @@ def _deploy(
     return {spec: engine.deploy_command(target, spec, options) for spec in evidence.specs()}
 
 
-def _status(store: StudyStore, trials: tuple[Trial, ...]) -> str:
+def _status(store: StudyStore, trials: Sequence[Trial]) -> str:
     status = store.status()
     if status != "running":
         return status
@@ -86,17 +103,16 @@ def _status(store: StudyStore, trials: tuple[Trial, ...]) -> str:
     return str(ended[-1]) if ended else f"unfinished after {len(trials)} launches"
 
 
-def _first_failure(trials: tuple[Trial, ...]) -> str:
+def _first_failure(trials: Sequence[Trial]) -> str:
     return next((t.status for t in trials if not t.ok), "no launch ended")
 
 
-def cautions(evidence: Evidence, environments: list[Environment], resolved: Resolved) -> Iterator[str]:
+def cautions(evidence: Evidence, environment: Environment, resolved: Resolved) -> Iterator[str]:
     """What a reader must know before believing the figures: corrections, defects, findings, what was left out."""
-    for environment in environments:
-        for name in environment.corrections:
-            yield f"{environment.name}: the engine's environment carries the correction {name}"
-        for defect in known_defects(environment):
-            yield f"{environment.name}: {defect}"
+    for name in environment.corrections:
+        yield f"{environment.name}: the engine's environment carries the correction {name}"
+    for defect in known_defects(environment):
+        yield f"{environment.name}: {defect}"
     for one in evidence.tried:
         yield from _findings(one)
     for gone in resolved.removed:

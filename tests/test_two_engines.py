@@ -1,0 +1,75 @@
+"""One workload asked of two engines: same prompts, same limits, one table with one meaning of N."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cells import C1T0, off_trial, spec_trial
+from conftest import Bench
+from test_rank import E3, OFF_TPOTS, TWO
+
+from tuner.decide.across import best_engine, duels, rows
+from tuner.decide.evidence import gather
+from tuner.decide.rank import recommend
+from tuner.run.store import StudyStore
+
+
+def test_a_study_over_both_engines_has_a_page_and_a_report_each(bench: Bench) -> None:
+    eagle = {"method": "eagle3", "model": "./head", "n": 3}
+    workload = bench.workload(
+        engine=["mock", "mock-sglang"], drafts=[eagle], traffic={"concurrency": [2], "max_output_tokens": 24}
+    )
+    done = bench.tuner("recommend", workload, "--json")
+    assert done.returncode == 0, done.stderr
+    (study,) = bench.studies()
+    trials = StudyStore.read(study).trials()
+    assert [(t.engine, t.spec.label) for t in trials] == [
+        (engine, label) for engine in ("mock", "mock-sglang") for label in ("off", "eagle3 N=3", "off")
+    ]
+    commands = [" ".join(t.command) for t in trials]
+    assert '"num_speculative_tokens": 3' in commands[1]
+    assert "--speculative-num-steps 3" in commands[4]
+    assert "--speculative-num-draft-tokens 4" in commands[4]  # SGLang counts the root: the same N
+    assert "--max-num-seqs 2" in commands[0]
+    assert "--max-running-requests 2" in commands[3]
+    page = (study / "report.md").read_text(encoding="utf-8")
+    settings = [line for line in page.splitlines() if "| eagle3 N=3 |" in line and "| 3 |" in line]
+    assert len(settings) == 2  # a row an engine, both with N = 3
+    for engine in ("mock", "mock-sglang"):
+        assert (study / engine / "report.md").exists()
+    assert json.loads(done.stdout)["best"]["config"]["n"] == 3
+    assert (bench.folder / "outputs" / "launch.sh").exists()
+
+
+def test_the_faster_engine_wins_by_a_paired_ratio() -> None:
+    slow = gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.16, TWO)], "tpot_p50")
+    fast = gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)], "tpot_p50")
+    evidence = {"a": slow, "b": fast}
+    (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
+    assert duel.ratio is not None
+    assert duel.ratio.value == pytest.approx(0.16 / 0.12, rel=1e-6)
+    assert best_engine([duel], ["a", "b"]) == "b"
+
+
+def test_equal_engines_are_not_told_apart() -> None:
+    same = {name: gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)], "tpot_p50") for name in "ab"}
+    (duel,) = duels(same, {name: recommend(one) for name, one in same.items()})
+    assert duel.winner is None
+    assert best_engine([duel], ["a", "b"]) is None
+
+
+def test_a_lossy_arm_is_not_ranked_beside_lossless_ones() -> None:
+    import dataclasses
+
+    fast = spec_trial(E3, 0.06, TWO)
+    lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="temperature is ignored"),))
+    evidence = {
+        "a": gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)], "tpot_p50"),
+        "b": gather([off_trial(OFF_TPOTS), lossy], "tpot_p50"),
+    }
+    told = rows(evidence)
+    assert told[-1].lossy == "temperature is ignored"
+    assert told[-1].key == C1T0
+    (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
+    assert duel.winner == "a"  # b is advised to run off, whatever its lossy arm reaches
