@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from theory_support import counts_and_law
 
 from tuner.errors import UserError
 from tuner.theory.broken import broken_chains
@@ -93,20 +94,10 @@ def test_the_sampler_follows_the_enumerated_law(name: str, n: int) -> None:
     """Tokens, their number and the context left behind, all in one test, from every starting context."""
     target, draft = toy_pair()
     rules = {"lossless": lossless(target, draft), **broken_chains(target, draft)}[name]
-    start = np.repeat(np.arange(target.states), 5000)
-    steps = ChainStep(rules, n)(start, np.random.default_rng(5))
-    cells, law = {}, []
-    for emitted, part in enumerate(chain_law(rules, n)):
-        for text, end in zip(*np.nonzero(part.sum(axis=0)), strict=True):
-            cells[emitted, int(text), int(end)] = len(law)
-            law.append(part[:, text, end].mean())
-    counts = np.zeros(len(law), dtype=np.int64)
-    for tokens, emitted, end in zip(steps.tokens, steps.emitted, steps.state, strict=True):
-        text = 0
-        for token in tokens[:emitted]:
-            text = text * target.vocab + int(token)
-        counts[cells[int(emitted), text, int(end)]] += 1
-    assert goodness_of_fit(counts, np.array(law)).p_value > 1e-3
+    starts = list(range(target.states))
+    steps = ChainStep(rules, n)(np.repeat(starts, 5000), np.random.default_rng(5))
+    counts, law = counts_and_law(steps, chain_law(rules, n), starts, target.vocab)
+    assert goodness_of_fit(counts, law).p_value > 1e-3
 
 
 def test_a_step_reports_what_it_did() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from theory_figures import OPTIMA, optima_rows, prose_figures
+from theory_support import OPTIMA, optima_rows, prose_figures
 
 from tuner.cli import main
 

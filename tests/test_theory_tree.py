@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theory_support import counts_and_law
 
 from tuner.errors import UserError
 from tuner.theory.broken import broken_siblings
@@ -317,18 +318,8 @@ def test_the_tree_sampler_follows_the_enumerated_law(drafting: Drafting) -> None
     target, draft = random_target(3, 1, 8), random_target(3, 1, 9)
     tree = Tree((-1, 0, 0, 0, 1, 1, 2, 4))
     made = TreeStep(target, draft, tree, drafting)(np.zeros(40_000, dtype=np.int64), np.random.default_rng(0))
-    cells, law = {}, []
-    for emitted, part in enumerate(tree_law(target, draft, tree, drafting)):
-        for text, end in zip(*np.nonzero(part[0]), strict=True):
-            cells[emitted, int(text), int(end)] = len(law)
-            law.append(part[0, text, end])
-    counts = np.zeros(len(law), dtype=np.int64)
-    for tokens, emitted, end in zip(made.tokens, made.emitted, made.state, strict=True):
-        text = 0
-        for token in tokens[:emitted]:
-            text = text * 3 + int(token)
-        counts[cells[int(emitted), text, int(end)]] += 1
-    assert goodness_of_fit(counts, np.array(law)).p_value > 1e-3
+    counts, law = counts_and_law(made, tree_law(target, draft, tree, drafting), [0], target.vocab)
+    assert goodness_of_fit(counts, law).p_value > 1e-3
     assert (made.emitted == made.accepted + 1).all()
 
 

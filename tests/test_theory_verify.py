@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from theory_figures import two_hundred_seeds
+from theory_support import two_hundred_seeds
 
 from tuner.errors import UserError
 from tuner.theory.broken import broken_chains

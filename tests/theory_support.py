@@ -1,4 +1,4 @@
-"""Figures that docs/theory.md states in its prose, each from the library; the expensive ones are computed once."""
+"""Shared by the theory tests: samples counted against an enumerated law, and the figures of docs/theory.md."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from functools import cache
 
 import numpy as np
 
+from tuner.theory.chain import Steps
+from tuner.theory.exact import StepLaw
 from tuner.theory.load import StepTime, best_by_batch, held_on
 from tuner.theory.markov import Markov, draft_with_alpha, random_target, stationary
 from tuner.theory.siblings import Drafting
@@ -14,6 +16,18 @@ from tuner.theory.tree import from_branching
 from tuner.theory.tree_exact import node_acceptance
 from tuner.theory.tree_study import MODEL_SEED, ORDER
 from tuner.theory.verify import Verification, verify
+
+
+def counts_and_law(steps: Steps, law: StepLaw, starts: list[int], vocab: int) -> tuple[np.ndarray, np.ndarray]:
+    """One cell for each text a step may emit and context it may leave behind, averaged over the starting contexts."""
+    sizes = [0, *np.cumsum([part[0].size for part in law])]
+    states, text = law[0].shape[0], np.zeros(len(steps.tokens), dtype=np.int64)
+    for column in steps.tokens.T:
+        text = np.where(column >= 0, text * vocab + column, text)
+    cells = np.array(sizes)[steps.emitted] + text * states + steps.state
+    flat = np.concatenate([part[starts].mean(axis=0).ravel() for part in law])
+    return np.bincount(cells, minlength=len(flat)), flat
+
 
 OPTIMA = ((0.8, 0.05), (0.95, 0.02), (0.9, 0.04), (0.6, 0.3))
 
