@@ -1,53 +1,142 @@
-"""TPOT at an N that was not launched: step time linear in N, tau a prefix sum of a_k (DEFINITIONS, Formulas)."""
+"""TPOT, throughput and goodput at an N that was not launched: L(b, N) / tau(N), request by request, with intervals."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.decide.outlook import Outlook, Stretch
+from tuner.decide.step_line import StepLine, StepPoint, fit_line
 from tuner.measure.acceptance import tau_at
 from tuner.measure.records import CellKey
-from tuner.measure.statistics import Estimate
+from tuner.measure.rows import RequestRows
+from tuner.measure.statistics import Array, Estimate, resampling
 from tuner.measure.summary import CellSummary
 from tuner.spec.speculation import SpecConfig
+
+RESAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted mean TPOT (seconds) of a chain in one cell."""
+    """A chain in one cell. `tpot_s`: mean over requests, seconds. `gain`: in the objective, over what it is set against
+    (off unless asked otherwise), above 1 is better. `source`: the launch whose requests it is made of; `shape`: what
+    the step time was taken for between the measured N. None: it cannot be predicted.
+    """
 
     spec: SpecConfig
     key: CellKey
     tpot_s: Estimate
     tau: float
     step_s: float
+    gain: Estimate | None = None
+    throughput_tok_s: Estimate | None = None
+    goodput: Estimate | None = None
+    missed_slos: tuple[str, ...] = ()
+    source: SpecConfig | None = None
+    shape: str = "linear"
 
 
-def predict(off: CellSummary, measured: list[CellSummary], spec: SpecConfig) -> Prediction | None:
-    """TPOT(b, N) = L(b, N) / tau(N), scaled by what the longest measured chain shows beside its own formula.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms predictions are compared: as `Evidence` has them. `stray`: more relative standard deviation."""
 
-    `measured`: cells of the same arm, load and temperature. L goes through off (N = 0) and every measured N, linear
-    between them; N beyond the largest measured is refused (None), as is an arm whose step time or a_k is unknown.
-    The scale covers what the formula leaves out (the last step's cut); it is 1 when outputs are long.
+    objective: str = "tpot_p50"
+    slo_ms: Mapping[str, float] | None = None
+    seed: int = 0
+    stray: float = 0.0
+
+
+def predict(off: CellSummary, measured: Sequence[CellSummary], spec: SpecConfig) -> Prediction | None:
+    """One chain; see `predict_chains`."""
+    found = predict_chains(off, measured, [spec])
+    return found[0] if found else None
+
+
+def predict_chains(
+    off: CellSummary,
+    measured: Sequence[CellSummary],
+    specs: Sequence[SpecConfig],
+    terms: Terms = Terms(),
+    against: CellSummary | None = None,
+) -> tuple[Prediction, ...]:
+    """`measured`: cells of the specs' own arm, load and temperature; what cannot be predicted from them is left out.
+
+    Every request of the nearest longer launch is carried over: its TPOT times its own tau there over its own tau(N)
+    (a prefix sum), times L(N) over L there. L is the line through off and every measured N (`step_line`); N beyond the
+    largest measured is refused. Intervals resample requests, all arms alike, and add what the line leaves open.
     """
-    chains = sorted((c for c in measured if c.step_s and c.a and c.counts), key=lambda c: c.spec.n)
-    if off.step_s is None or not chains or not 0 < spec.n <= chains[-1].spec.n:
-        return None
-    longest = chains[-1]
-    if longest.step_s is None or longest.a is None or longest.tpot_mean_s is None or longest.tau is None:
-        return None
-    points = [(0, off.step_s.value), *((c.spec.n, c.step_s.value) for c in chains if c.step_s)]
-    step_s = float(np.interp(spec.n, [n for n, _ in points], [step for _, step in points]))
-    tau = tau_at([a.value for a in longest.a], spec.n)
-    scale = longest.tpot_mean_s.value / (longest.step_s.value / tau_at([a.value for a in longest.a], longest.spec.n))
-    spread = math.hypot(_half_width(off.step_s), _half_width(longest.step_s), _half_width(longest.tau))
-    value = step_s / tau * scale
-    estimate = Estimate(value, value * (1 - spread), value * (1 + spread), longest.requests)
-    return Prediction(spec, off.key, estimate, tau, step_s)
+    base = _base(off, measured, against or off, terms)
+    if base is None:
+        return ()
+    found = []
+    for spec in specs:
+        source = next((c for c in base.chains if c.spec.n >= spec.n > 0), None)
+        if source is not None:
+            found.append(_predicted(base, source, spec, terms))
+    return tuple(found)
 
 
-def _half_width(estimate: Estimate) -> float:
-    """Half the interval as a share of the value."""
-    return (estimate.high - estimate.low) / 2 / estimate.value
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What all predictions of one arm in one cell share. `steps`, `step_draws`: of the line's points."""
+
+    off: CellSummary
+    chains: tuple[CellSummary, ...]
+    rows: Mapping[int, RequestRows]
+    against: RequestRows
+    line: StepLine
+    steps: Array
+    step_draws: Array
+    weights: Array
+
+
+def _base(off: CellSummary, measured: Sequence[CellSummary], against: CellSummary, terms: Terms) -> _Base | None:
+    chains = tuple(sorted((c for c in measured if c.step_s and c.a and c.rows), key=lambda c: c.spec.n))
+    if off.step_s is None or off.rows is None or against.rows is None or not chains:
+        return None
+    arms = [off.rows, against.rows, *(c.rows for c in chains if c.rows)]
+    shared = set.intersection(*(set(rows.ids) for rows in arms))
+    ids = [one for one in off.rows.ids if one in shared]
+    if len(ids) < 2:
+        return None
+    rows = {c.spec.n: c.rows.take(ids) for c in chains if c.rows}
+    weights = resampling(len(ids), terms.seed, RESAMPLES)
+    places = {0: off.rows.take(ids)} | rows
+    points = [StepPoint(1, 0, off.step_s), *(StepPoint(1, c.spec.n, c.step_s) for c in chains if c.step_s)]
+    line = fit_line(points)
+    totals = [np.stack([places[n].decode_s, places[n].steps], axis=1) for n in line.ns]
+    draws = [weights @ one for one in totals]
+    return _Base(
+        off, chains, rows, against.rows.take(ids), line,
+        np.array([one[:, 0].sum() / one[:, 1].sum() for one in totals]),
+        np.stack([one[:, 0] / one[:, 1] for one in draws], axis=1), weights,
+    )  # fmt: skip
+
+
+def _predicted(base: _Base, source: CellSummary, spec: SpecConfig, terms: Terms) -> Prediction:
+    rows, n = base.rows[source.spec.n], spec.n
+    place, at = base.line.ns.index(source.spec.n), base.line.weights(n)
+    step_s = float(base.steps @ at)
+    stray = np.hypot(base.line.stray_s(n) / step_s, terms.stray if n != source.spec.n else 0.0)
+    noise = np.random.default_rng([terms.seed, n]).standard_normal(len(base.weights))
+    factor = step_s / float(base.steps[place])
+    factors = base.step_draws @ at / base.step_draws[:, place] * np.exp(stray * noise)
+    tpot_s = rows.tpot_s * rows.tau[:, source.spec.n - 1] / rows.tau[:, n - 1]
+    outlook = Outlook(Stretch(rows, tpot_s, factor, factors), base.against, base.weights)
+    assert source.a is not None
+    return Prediction(
+        spec=spec,
+        key=base.off.key,
+        tpot_s=outlook.tpot_s(),
+        tau=tau_at([a.value for a in source.a], n),
+        step_s=step_s,
+        gain=outlook.gain(terms.objective, terms.slo_ms or {}),
+        throughput_tok_s=outlook.throughput(source.throughput_tok_s),
+        goodput=outlook.goodput(terms.slo_ms or {}),
+        missed_slos=outlook.missed(terms.slo_ms or {}),
+        source=source.spec,
+        shape=base.line.shape,
+    )

@@ -90,7 +90,7 @@ def bootstrap(
 def bootstrap_sums(
     rows: Sequence[Sequence[float]], figure: Callable[[Array], Any], seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate | None:
-    """`bootstrap` of a figure made of sums over requests alone: `figure` takes them as [..., figures]. Many times faster."""
+    """`bootstrap`, many times faster, for a figure of sums over requests: `figure` takes them as [..., figures]."""
     data = np.asarray(rows, dtype=np.float64)
     if len(data) < 2:
         return None

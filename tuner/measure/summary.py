@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tuner.measure.acceptance import AcceptanceCounts, cell_counts, request_counts
 from tuner.measure.records import Cell, CellKey, RequestRecord, percentile
-from tuner.measure.statistics import Array, Estimate, bootstrap, mean, median, ratio_of_sums
+from tuner.measure.rows import RequestRows, request_rows
+from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_sums, mean, median
 from tuner.spec.speculation import SpecConfig
 
 
@@ -33,6 +34,7 @@ class CellSummary:
     a: tuple[Estimate, ...] | None
     percentiles_s: Mapping[str, float]
     client_limited: bool
+    rows: RequestRows | None = field(default=None, compare=False, repr=False)
 
 
 def summarise(cell: Cell, spec: SpecConfig, slo_ms: Mapping[str, float], seed: int = 0) -> CellSummary:
@@ -59,6 +61,7 @@ def summarise(cell: Cell, spec: SpecConfig, slo_ms: Mapping[str, float], seed: i
         a=a,
         percentiles_s=_percentiles(done),
         client_limited=cell.health.limited,
+        rows=request_rows(done, spec),
     )
 
 
@@ -106,7 +109,7 @@ def _throughput(cell: Cell, seed: int) -> Estimate | None:
     """
     start, end = cell.window_s
     rows = [[float(r.n_out), r.ended_s] for r in cell.completed if r.ended_s > 0]
-    spread = bootstrap(rows, ratio_of_sums(), seed)
+    spread = bootstrap_sums(rows, _first_over_second, seed)
     if spread is None or end <= start:
         return None
     return spread.scaled(window_tokens(cell.requests, start, end) / (end - start) / spread.value)
@@ -125,7 +128,11 @@ def _step_time(done: Sequence[RequestRecord], spec: SpecConfig, seed: int) -> Es
         steps = verify_steps(request, spec)
         if steps and len(request.chunks) > 1:
             rows.append([request.chunks[-1][0] - request.chunks[0][0], float(steps)])
-    return bootstrap(rows, ratio_of_sums(), seed)
+    return bootstrap_sums(rows, _first_over_second, seed)
+
+
+def _first_over_second(total: Array) -> Array:
+    return np.asarray(total[..., 0] / total[..., 1])
 
 
 def _acceptance(
@@ -142,18 +149,12 @@ def _acceptance(
         for c in counts
     ]
 
-    def tau(data: Array) -> Array:
-        total = data.sum(axis=-2)
-        return np.asarray(1 + total[..., 1] / total[..., 3])
+    def by_position(k: int) -> Estimate | None:
+        return bootstrap_sums(rows, lambda total: total[..., 4 + k] / total[..., 0], seed)
 
-    def alpha(data: Array) -> Array:
-        total = data.sum(axis=-2)
-        return np.asarray(total[..., 1] / (total[..., 1] + total[..., 2]))
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_position = [bootstrap(rows, ratio_of_sums(4 + k, 0), seed) for k in range(width)]
-        pooled = bootstrap(rows, tau, seed), bootstrap(rows, alpha, seed)
-    return *pooled, tuple(a for a in by_position if a is not None)
+    tau = bootstrap_sums(rows, lambda total: 1 + total[..., 1] / total[..., 3], seed)
+    alpha = bootstrap_sums(rows, lambda total: total[..., 1] / (total[..., 1] + total[..., 2]), seed)
+    return tau, alpha, tuple(a for k in range(width) if (a := by_position(k)) is not None)
 
 
 def _percentiles(done: Sequence[RequestRecord]) -> dict[str, float]:

@@ -1,0 +1,74 @@
+"""A cell's completed requests as arrays: what predictions resample, one row a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.measure.acceptance import request_counts
+from tuner.measure.records import RequestRecord
+from tuner.measure.statistics import Array
+from tuner.spec.speculation import SpecConfig
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestRows:
+    """One entry a completed request with a TPOT; seconds and tokens.
+
+    `steps`: verify steps of the decoding phase. `tau[:, N-1]`: the request's own tau(N) as a prefix sum, all verify
+    steps counted; no columns for off.
+    """
+
+    ids: tuple[tuple[int, str], ...]
+    tasks: tuple[str, ...]
+    tpot_s: Array
+    decode_s: Array
+    steps: Array
+    n_out: Array
+    ttft_s: Array
+    ended_s: Array
+    tau: Array
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, ids: Sequence[tuple[int, str]]) -> RequestRows:
+        """The rows of these requests, in this order."""
+        place = {one: row for row, one in enumerate(self.ids)}
+        rows = [place[one] for one in ids]
+        return RequestRows(
+            tuple(ids), tuple(self.tasks[row] for row in rows), self.tpot_s[rows], self.decode_s[rows],
+            self.steps[rows], self.n_out[rows], self.ttft_s[rows], self.ended_s[rows], self.tau[rows],
+        )  # fmt: skip
+
+
+def request_rows(done: Sequence[RequestRecord], spec: SpecConfig) -> RequestRows:
+    """Of the requests whose decoding time and verify steps are known; `done`: completed ones."""
+    kept, steps, taus = [], [], []
+    for request in done:
+        counts = None if spec.is_off else request_counts(request, spec.depth)
+        verify = request.n_out - 1 if spec.is_off else counts.verify_steps if counts else None
+        if request.tpot_s is None or request.ttft_s is None or not verify:
+            continue
+        kept.append(request)
+        steps.append(verify)
+        taus.append([] if counts is None else [1 + sum(counts.reached[:n]) / verify for n in range(1, spec.depth + 1)])
+    return RequestRows(
+        ids=tuple((r.index, r.prompt) for r in kept),
+        tasks=tuple(r.task for r in kept),
+        tpot_s=np.array([r.tpot_s for r in kept], dtype=np.float64),
+        decode_s=np.array([r.chunks[-1][0] - r.chunks[0][0] for r in kept], dtype=np.float64),
+        steps=np.array(steps, dtype=np.float64),
+        n_out=np.array([r.n_out for r in kept], dtype=np.float64),
+        ttft_s=np.array([r.ttft_s for r in kept], dtype=np.float64),
+        ended_s=np.array([r.ended_s for r in kept], dtype=np.float64),
+        tau=np.array(taus, dtype=np.float64).reshape(len(kept), -1 if kept else 0),
+    )
+
+
+def common(one: RequestRows, other: RequestRows) -> tuple[RequestRows, RequestRows]:
+    """The requests both have, in the same order: rows of the two are pairs."""
+    shared = [i for i in one.ids if i in set(other.ids)]
+    return one.take(shared), other.take(shared)
