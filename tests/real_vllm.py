@@ -82,11 +82,11 @@ class Traffic:
     tokens: int = 24
     temperatures: tuple[float, ...] = (0.0,)
 
-    def plan(self, temperature: float, sampling: Mapping[str, Any] | None = None) -> CellPlan:
+    def plan(self, temperature: float) -> CellPlan:
         prompts = interleave([(load_set("chat"), 1.0)], self.concurrency + self.requests, 0)
         return CellPlan(
             key=CellKey(Load(self.concurrency), temperature), prompts=prompts, warmup=self.concurrency,
-            measured=self.requests, max_output_tokens=self.tokens, sampling=sampling or {"ignore_eos": True},
+            measured=self.requests, max_output_tokens=self.tokens, sampling={"ignore_eos": True},
             endpoint="chat", chat_template_kwargs={}, extras={}, seed=0, timeout_s=300.0, cancel_fillers=False,
         )  # fmt: skip
 
