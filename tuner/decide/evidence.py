@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.measure.compare import compare
 from tuner.measure.records import Cell, CellKey, Load, Trial
@@ -28,12 +28,17 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was measured, and on which terms it is compared."""
+    """What was measured, and on which terms it is compared. `weights`: shares of the traffic by cell, relative; cells
+    that are not named count 1."""
 
     tried: tuple[Tried, ...]
     objective: str = "tpot_p50"
     slo_ms: tuple[tuple[str, float], ...] = ()
     seed: int = 0
+    weights: tuple[tuple[CellKey, float], ...] = ()
+
+    def weight_of(self, key: CellKey) -> float:
+        return next((weight for one, weight in self.weights if one == key), 1.0)
 
     @property
     def keys(self) -> tuple[CellKey, ...]:
@@ -77,11 +82,21 @@ class Evidence:
 
 
 def gather(
-    trials: Sequence[Trial], objective: str, slo_ms: Mapping[str, float] | None = None, seed: int = 0
+    trials: Sequence[Trial],
+    objective: str,
+    slo_ms: Mapping[str, float] | None = None,
+    seed: int = 0,
+    weights: Mapping[CellKey, float] | None = None,
 ) -> Evidence:
     """Check every cell, and summarise those whose figures can be."""
     slo = dict(slo_ms or {})
-    return Evidence(tuple(_tried(trial, slo, seed) for trial in trials), objective, tuple(sorted(slo.items())), seed)
+    tried = tuple(_tried(trial, slo, seed) for trial in trials)
+    return Evidence(tried, objective, tuple(sorted(slo.items())), seed, tuple((weights or {}).items()))
+
+
+def with_trial(evidence: Evidence, trial: Trial) -> Evidence:
+    """The evidence with one more trial; what was summarised before is kept."""
+    return replace(evidence, tried=(*evidence.tried, _tried(trial, dict(evidence.slo_ms), evidence.seed)))
 
 
 def _tried(trial: Trial, slo: Mapping[str, float], seed: int) -> Tried:

@@ -6,24 +6,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
-from tuner.decide.predict import Prediction, predict
+from tuner.decide.halving import next_setting
+from tuner.decide.launch_cost import launch_seconds
+from tuner.decide.predict import Prediction
+from tuner.decide.prospects import (
+    Prospect,
+    best_measured,
+    cell_of,
+    chain_predictions,
+    objective_score,
+    prospects,
+    refused,
+)
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import TIE_MARGIN
-from tuner.measure.summary import CellSummary
 from tuner.spec.candidates import Arm
-from tuner.spec.speculation import LOOKUP_METHODS, OFF, SpecConfig
+from tuner.spec.speculation import OFF, SpecConfig
 
-#: A lookup method or tree further behind the best than this is not searched at other settings.
+#: A tree, or a lookup method whose prefix sum was refused, is searched no further this far behind the best.
 SEARCH_WITHIN = 0.25
+#: What the objective's gain is called.
+BETTER = {"tpot_p50": "faster", "throughput": "more throughput", "goodput": "more goodput"}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The next launch. `role`: baseline, explore, confirm or baseline-again."""
+    """The next launch. `role`: baseline, explore, confirm or baseline-again. `seconds`: expected, None: no launch yet
+    was timed."""
 
     spec: SpecConfig
     role: str
     why: str
+    seconds: float | None = None
 
 
 def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> Ask | None:
@@ -36,22 +50,24 @@ def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> Ask | No
         return Ask(OFF, "baseline", "everything is compared with off, so it is measured first")
     if not any(one.cells for one in evidence.baselines) or _closed(evidence):
         return None
-    again = Ask(OFF, "baseline-again", "off once more: how far it drifted bounds what differences can be believed")
+    why = "off once more: how far it drifted bounds what differences can be believed"
+    again = Ask(OFF, "baseline-again", why, launch_seconds(evidence, OFF))
     if launches_left > 1:
-        following = _explore(arms, launched) or _confirm(arms, evidence, launched) or _search(arms, evidence, launched)
+        following = _explore(arms, evidence, launched) or _confirm(arms, evidence) or _search(arms, evidence, launched)
         if following is not None:
             return following
     return again if len(launched) > 1 else None
 
 
 def predictions(arms: Sequence[Arm], evidence: Evidence) -> tuple[Prediction, ...]:
-    """Every chain of every arm in every cell that the formula reaches, measured ones included (for calibration)."""
-    found = []
-    for arm in (arm for arm in arms if arm.prefix_sum):
+    """Every chain of every arm in every cell that the formula reaches, measured ones included (for calibration).
+
+    Arms whose tau does not follow from one run are left out, by method or because two of their runs disagree.
+    """
+    found: list[Prediction] = []
+    for arm in (arm for arm in arms if arm.prefix_sum and refused(arm, evidence) is None):
         for key in evidence.keys:
-            off, measured = _cell(evidence, OFF, key), _measured(arm, evidence, key)
-            if off is not None and measured:
-                found += [p for p in (predict(off, measured, spec) for spec in arm.chains) if p is not None]
+            found += chain_predictions(arm, evidence, key, arm.chains)
     return tuple(found)
 
 
@@ -59,68 +75,86 @@ def _closed(evidence: Evidence) -> bool:
     return evidence.tried[-1].trial.role == "baseline-again"
 
 
-def _explore(arms: Sequence[Arm], launched: set[SpecConfig]) -> Ask | None:
+def _explore(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:
     """Each arm once at its largest chain, or at its largest tree where it has no chain."""
     for arm in arms:
         if any(spec in launched for spec in arm.configs):
             continue
         if arm.ns:
             reason = "its a_k give tau of every smaller N" if arm.prefix_sum else "the most it can propose at once"
-            return Ask(arm.at(max(arm.ns)), "explore", f"{arm.method} at its largest N: {reason}")
-        if arm.trees:
-            return Ask(arm.of(max(arm.trees, key=lambda t: t.nodes)), "explore", f"{arm.method} at its largest tree")
+            spec, why = arm.at(max(arm.ns)), f"{arm.method} at its largest N: {reason}"
+        elif arm.trees:
+            spec = arm.of(max(arm.trees, key=lambda t: t.nodes))
+            why = f"{arm.method} at its largest tree"
+        else:
+            continue
+        return Ask(spec, "explore", why, launch_seconds(evidence, spec))
     return None
 
 
-def _confirm(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:
-    """The unlaunched chain predicted to win most over everything measured, if it wins by more than a tie."""
-    best: tuple[float, Prediction] | None = None
-    for prediction in predictions(arms, evidence):
-        fastest = _fastest(evidence, prediction.key)
-        if prediction.spec in launched or fastest is None:
-            continue
-        gain = fastest / prediction.tpot_s.value - 1
-        if gain > TIE_MARGIN and (best is None or gain > best[0]):
-            best = (gain, prediction)
-    if best is None:
-        return None
-    gain, prediction = best
-    where = f"{prediction.key.load.text}, temperature {prediction.key.temperature:g}"
-    why = f"predicted {gain:.0%} faster than everything measured at {where}"
-    return Ask(prediction.spec, "confirm", why)
+def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:
+    """The unlaunched chain that is expected to add most per second of launch, if any can win by more than a tie."""
+    best: tuple[float, Ask] | None = None
+    for arm in arms:
+        for prospect in prospects(arm, evidence):
+            if not prospect.live:
+                continue
+            seconds = launch_seconds(evidence, prospect.spec, {k: g.value for k, g in prospect.gains})
+            worth = prospect.expected / (seconds or 1.0)
+            if best is None or worth > best[0]:
+                role = "confirm" if arm.prefix_sum else "explore"
+                best = (worth, Ask(prospect.spec, role, _why(prospect, evidence, arm), seconds))
+    return best[1] if best else None
+
+
+def _why(prospect: Prospect, evidence: Evidence, arm: Arm) -> str:
+    key, gain = prospect.best
+    better, place = BETTER[evidence.objective], f"at {where(key)}"
+    said = "predicted" if arm.prefix_sum else "guessed (one N of a lookup method does not tell another)"
+    bounds = f"[{gain.low - 1:+.0%}, {gain.high - 1:+.0%}]"
+    if gain.value > 1 + TIE_MARGIN:
+        return f"{said} {gain.value - 1:.0%} {better} than everything measured {place} {bounds}"
+    return f"{said} {gain.value - 1:+.0%} {better} than the best measured {place} {bounds}: it may still win"
 
 
 def _search(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:
-    """Other settings of lookup methods and trees that are not far behind: one run does not tell the next."""
+    """Trees, and lookup methods whose prefix sum was refused: one run does not tell the next."""
     for arm in arms:
-        settings = arm.chains if arm.method in LOOKUP_METHODS or not arm.prefix_sum else ()
-        settings += tuple(arm.of(tree) for tree in arm.trees)
-        if any(spec in launched for spec in settings) or (settings and arm.trees):
-            rest = [spec for spec in settings if spec not in launched]
-            if rest and _near_best(arm, evidence):
-                return Ask(rest[0], "explore", f"{arm.method} is near the best, and one setting does not tell another")
+        told = refused(arm, evidence)
+        settings = tuple(arm.of(tree) for tree in arm.trees) + (arm.chains if told or arm.trees else ())
+        if not any(spec in launched for spec in settings) or not _near_best(arm, evidence):
+            continue
+        scores = {spec: _score(evidence, spec) for spec in settings if spec in launched}
+        following = next_setting(settings, scores)
+        if following is not None:
+            why = (
+                f"{arm.method} is near the best, and one setting does not tell another: searched around the better half"
+            )
+            return Ask(following, "explore", why, launch_seconds(evidence, following))
     return None
+
+
+def _score(evidence: Evidence, spec: SpecConfig) -> float:
+    """Mean over cells of the share of the best measured it reaches; 0 where it failed."""
+    shares = []
+    for key in evidence.keys:
+        best, own = best_measured(evidence, key), cell_of(evidence, spec, key)
+        top = objective_score(evidence.objective, best) if best else None
+        mine = objective_score(evidence.objective, own) if own else None
+        shares.append(mine / top if mine is not None and top else 0.0)
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def _near_best(arm: Arm, evidence: Evidence) -> bool:
     for key in evidence.keys:
-        fastest = _fastest(evidence, key)
-        own = [cell.tpot_mean_s.value for cell in _measured(arm, evidence, key) if cell.tpot_mean_s]
-        if fastest and own and min(own) < fastest * (1 + SEARCH_WITHIN):
+        best = best_measured(evidence, key)
+        top = objective_score(evidence.objective, best) if best else None
+        cells = [cell_of(evidence, spec, key) for spec in arm.configs]
+        own = [s for c in cells if c is not None and (s := objective_score(evidence.objective, c)) is not None]
+        if top is not None and own and max(own) * (1 + SEARCH_WITHIN) > top:
             return True
     return False
 
 
-def _fastest(evidence: Evidence, key: CellKey) -> float | None:
-    cells = [one.cells[key].tpot_mean_s for one in evidence.tried if key in one.cells]
-    return min((estimate.value for estimate in cells if estimate), default=None)
-
-
-def _cell(evidence: Evidence, spec: SpecConfig, key: CellKey) -> CellSummary | None:
-    one = evidence.best_trial(spec, key)
-    return one.cells[key] if one else None
-
-
-def _measured(arm: Arm, evidence: Evidence, key: CellKey) -> list[CellSummary]:
-    cells = (_cell(evidence, spec, key) for spec in arm.chains)
-    return [cell for cell in cells if cell is not None]
+def where(key: CellKey) -> str:
+    return f"{key.load.text}, temperature {key.temperature:g}"

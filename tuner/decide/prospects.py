@@ -1,0 +1,138 @@
+"""What an unlaunched setting may still bring: its gain over the best measured, cell by cell, and its chance."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import ndtr
+
+from tuner.decide.evidence import Evidence
+from tuner.decide.predict import Prediction, Terms, predict_chains
+from tuner.measure.acceptance import AcceptanceCounts
+from tuner.measure.profile import PrefixSum, by_prompt, prefix_sum, profile_of
+from tuner.measure.records import CellKey
+from tuner.measure.statistics import TIE_MARGIN, Estimate
+from tuner.measure.summary import CellSummary
+from tuner.spec.candidates import Arm
+from tuner.spec.speculation import OFF, SpecConfig
+
+#: A setting with a smaller chance to win by more than a tie, in every cell, is not launched.
+LEAST_CHANCE = 0.1
+#: What a lookup method's prefix sum is trusted with, standard deviation of TPOT as a share: enough to choose a launch
+#: by, never to report a figure.
+LOOKUP_STRAY = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """`gains`: over the best measured in each cell. `expected`: the mean over cells of what it may add to the best, in
+    logarithms; a loss adds nothing."""
+
+    spec: SpecConfig
+    gains: tuple[tuple[CellKey, Estimate], ...]
+    expected: float
+    chance: float
+
+    @property
+    def live(self) -> bool:
+        return self.chance >= LEAST_CHANCE
+
+    @property
+    def best(self) -> tuple[CellKey, Estimate]:
+        """Where it promises most."""
+        return max(self.gains, key=lambda pair: pair[1].value)
+
+
+def prospects(arm: Arm, evidence: Evidence) -> tuple[Prospect, ...]:
+    """Of every chain of the arm that was not launched, where its prefix sum was not refused."""
+    launched = {one.spec for one in evidence.tried}
+    open_specs = [spec for spec in arm.chains if spec not in launched]
+    if not open_specs or refused(arm, evidence) is not None:
+        return ()
+    gains: dict[SpecConfig, list[tuple[CellKey, Estimate]]] = {}
+    for key in evidence.keys:
+        incumbent = best_measured(evidence, key)
+        if incumbent is not None:
+            for p in chain_predictions(arm, evidence, key, open_specs, incumbent):
+                if p.gain is not None and not (p.missed_slos and feasible(evidence, incumbent)):
+                    gains.setdefault(p.spec, []).append((key, p.gain))
+    weights = evidence.weight_of
+    total = sum(weights(key) for key in evidence.keys)
+    return tuple(
+        _prospect(spec, tuple(found), {k: weights(k) / total for k, _ in found}) for spec, found in gains.items()
+    )
+
+
+def chain_predictions(
+    arm: Arm, evidence: Evidence, key: CellKey, specs: Sequence[SpecConfig], against: CellSummary | None = None
+) -> tuple[Prediction, ...]:
+    """Of one arm's chains in one cell, from off and every N of the arm that was measured there."""
+    off = cell_of(evidence, OFF, key)
+    measured = [c for spec in arm.chains if (c := cell_of(evidence, spec, key)) is not None]
+    if off is None or not measured:
+        return ()
+    stray = 0.0 if arm.prefix_sum else LOOKUP_STRAY
+    terms = Terms(evidence.objective, dict(evidence.slo_ms), evidence.seed, stray)
+    return predict_chains(off, measured, specs, terms, against)
+
+
+def refused(arm: Arm, evidence: Evidence) -> PrefixSum | None:
+    """The first pair of measured N whose acceptance contradicts the prefix sum; None: no pair does."""
+    told: dict[tuple[float, int], list[AcceptanceCounts]] = {}
+    for one in evidence.tried:
+        if one.spec in arm.chains:
+            for key in one.cells:
+                cell = one.trial.cell(key)
+                told.setdefault((key.temperature, one.spec.n), []).extend(
+                    by_prompt(cell.completed, one.spec.n) if cell else []
+                )
+    for temperature in {t for t, _ in told}:
+        runs = [profile_of(told[t, n], evidence.seed) for t, n in sorted(told) if t == temperature]
+        known = [profile for profile in runs if profile is not None and profile.n > 0]
+        for shorter, longer in itertools.pairwise(known):
+            if shorter.n < longer.n and not (found := prefix_sum(shorter, longer)).holds:
+                return found
+    return None
+
+
+def best_measured(evidence: Evidence, key: CellKey) -> CellSummary | None:
+    """The best measured cell by the objective's plain value, among those that keep the SLO if any does."""
+    cells = [one.cells[key] for one in evidence.tried if key in one.cells]
+    scored = [(score, c) for c in cells if (score := objective_score(evidence.objective, c)) is not None]
+    kept = [pair for pair in scored if feasible(evidence, pair[1])] or scored
+    return max(kept, key=lambda pair: pair[0])[1] if kept else None
+
+
+def objective_score(objective: str, cell: CellSummary) -> float | None:
+    """Higher is better; mean TPOT stands for its median, being steadier."""
+    if objective == "tpot_p50":
+        return 1 / cell.tpot_mean_s.value if cell.tpot_mean_s else None
+    estimate = cell.throughput_tok_s if objective == "throughput" else cell.goodput
+    return estimate.value if estimate else None
+
+
+def feasible(evidence: Evidence, cell: CellSummary) -> bool:
+    limits: Mapping[str, float] = dict(evidence.slo_ms)
+    seen = cell.percentiles_s
+    return all(seen.get(name.removesuffix("_ms"), math.inf) * 1000 <= limit for name, limit in limits.items())
+
+
+def cell_of(evidence: Evidence, spec: SpecConfig, key: CellKey) -> CellSummary | None:
+    one = evidence.best_trial(spec, key)
+    return one.cells[key] if one else None
+
+
+def _prospect(
+    spec: SpecConfig, gains: tuple[tuple[CellKey, Estimate], ...], weights: Mapping[CellKey, float]
+) -> Prospect:
+    expected, chance = 0.0, 0.0
+    for key, gain in gains:
+        middle = math.log(gain.value)
+        sd = max(math.log(gain.high / gain.low) / (2 * 1.96) if gain.low > 0 else 1.0, 1e-9)
+        density = math.exp(-((middle / sd) ** 2) / 2) / math.sqrt(2 * math.pi)
+        expected += weights[key] * (middle * float(ndtr(middle / sd)) + sd * density)
+        chance = max(chance, float(ndtr((middle - math.log1p(TIE_MARGIN)) / sd)))
+    return Prospect(spec, gains, expected, chance)
