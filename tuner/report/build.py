@@ -90,7 +90,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
 def _deploy(
     environment: Environment, target: str, evidence: Evidence, workload: Workload
 ) -> dict[SpecConfig, tuple[str, ...]]:
-    engine, options = engine_for(environment), launch_options(workload)
+    engine, options = engine_for(environment), launch_options(workload, environment.name)
     return {spec: engine.deploy_command(target, spec, options) for spec in evidence.specs()}
 
 

@@ -17,7 +17,7 @@ from tuner.run.process import port_is_busy
 from tuner.spec.candidates import Arm, Removed, arm_of
 from tuner.spec.load import load_workload, resolve_path
 from tuner.spec.speculation import OFF
-from tuner.spec.workload import Budget, Draft, Workload
+from tuner.spec.workload import Budget, Draft, EngineExtras, Workload
 
 #: What `drafts: auto` tries: text lookup needs no weights and runs for every target.
 AUTO_DRAFTS = (Draft(method="ngram"),)
@@ -44,9 +44,8 @@ class Question:
         loads += [Load(rate=r) for r in sorted(set(traffic.rates))]
         return tuple(CellKey(load, t) for t in dict.fromkeys(self.workload.sampling.temperatures) for load in loads)
 
-    @property
-    def options(self) -> LaunchOptions:
-        return launch_options(self.workload)
+    def options(self, environment: Environment) -> LaunchOptions:
+        return launch_options(self.workload, environment.name)
 
     def plan(self, key: CellKey, extras: dict[str, object]) -> CellPlan:
         """What a cell sends; equal in every arm but for the engine's own request fields."""
@@ -69,16 +68,17 @@ class Question:
         )
 
 
-def launch_options(workload: Workload) -> LaunchOptions:
-    """What every launch of a workload has in common."""
+def launch_options(workload: Workload, engine: str) -> LaunchOptions:
+    """What every launch of a workload on one engine has in common."""
     chosen = workload.engine_options
+    own = chosen.by_engine.get(engine, EngineExtras())
     return LaunchOptions(
         max_running_requests=workload.running_limit,
         max_model_len=chosen.max_model_len,
         tensor_parallel=chosen.tensor_parallel,
         prefix_caching=chosen.prefix_caching,
-        args=tuple(chosen.args),
-        env=tuple(sorted(chosen.env.items())),
+        args=(*chosen.args, *own.args),
+        env=tuple(sorted((chosen.env | own.env).items())),
         seed=workload.seed,
     )
 
@@ -101,6 +101,11 @@ def resolve(workload: Workload, path: Path) -> Question:
     """Find everything the workload names; paths are relative to the folder of `path`."""
     base = path.resolve().parent
     environments = tuple(find_environment(name) for name in workload.engines)
+    if strangers := set(workload.engine_options.by_engine) - set(workload.engines):
+        names = ", ".join(workload.engines)
+        raise UserError(
+            f"{path}: engine_options.by_engine has {min(strangers)}, which is not among the engines ({names})"
+        )
     target = find_model(resolve_path(base, workload.model))
     drafts = AUTO_DRAFTS if workload.drafts == "auto" else workload.drafts
     arms: list[Arm] = []
@@ -141,7 +146,7 @@ def preflight(question: Question) -> None:
             )
         engine = engine_for(environment)
         for spec in (OFF, *(spec for arm in question.arms for spec in arm.configs)):
-            engine.preflight(question.target, spec, question.options)
+            engine.preflight(question.target, spec, question.options(environment))
 
 
 def _prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:

@@ -42,7 +42,7 @@ async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, noti
     engine = engine_for(plan.environment)
     port = question.workload.engine_options.port or free_port()
     key = secrets.token_urlsafe(24)
-    launch = engine.launch(question.target, plan.ask.spec, question.options, port, key)
+    launch = engine.launch(question.target, plan.ask.spec, question.options(plan.environment), port, key)
     store.trial_started(
         plan.number, plan.ask.spec, plan.environment.name, plan.ask.role, plan.ask.why, launch.argv, launch.env
     )
@@ -129,7 +129,8 @@ class _Running:
             self.notify(Event("requests", where, ended, total))
 
         cell = await measure_cell(server, plan, read_spec, progress)
-        lossy = self.engine.lossy(spec, self.question.options, key.temperature, plan.sampling)
+        options = self.question.options(self.plan.environment)
+        lossy = self.engine.lossy(spec, options, key.temperature, plan.sampling)
         return dataclasses.replace(cell, lossy=lossy)
 
     async def _server_info(self) -> Mapping[str, Any] | None:

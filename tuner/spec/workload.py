@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from tuner.spec.draft import Draft, TreeAxes
 from tuner.spec.strict import UNIQUE, Misfit, PositiveFloat, PositiveInt, Strict, Text, no_repeats, rule_when
 from tuner.spec.traffic import PromptShare, Sampling, Traffic
 
 __all__ = [
-    "Budget", "Draft", "EngineOptions", "Measure", "PromptShare", "Sampling", "Slo", "Traffic", "TreeAxes", "Workload",
+    "Budget", "Draft", "EngineExtras", "EngineOptions", "Measure", "PromptShare", "Sampling", "Slo", "Traffic", "TreeAxes",
+    "Workload",
 ]  # fmt: skip
 
 #: A variable whose name ends so is a secret, and a workload is stored with every study and report.
@@ -60,12 +61,35 @@ class Measure(Strict):
     request_timeout_s: PositiveFloat = Field(300.0, description="Seconds after which a request counts as failed.")
 
 
+def _no_secrets(env: dict[str, str]) -> dict[str, str]:
+    for name in env:
+        if name.upper().split("_")[-1] in SECRET_WORDS:
+            raise ValueError(
+                f"{name} looks like a secret, and a workload is stored with its reports: export it in the shell, "
+                "from which the engine inherits it"
+            )
+    return env
+
+
+EngineEnv = Annotated[dict[str, str], AfterValidator(_no_secrets)]
+
+
+class EngineExtras(Strict):
+    """What one engine gets besides: engines have no flags in common."""
+
+    args: list[str] = Field([], description="Arguments for this engine alone.")
+    env: EngineEnv = Field({}, description="Environment variables for this engine alone.")
+
+
 class EngineOptions(Strict):
     """Passed to the engine untouched, the same in every arm."""
 
     args: list[str] = Field([], description="Further arguments, one list item each: [--dtype, bfloat16].")
-    env: dict[str, str] = Field(
+    env: EngineEnv = Field(
         {}, description="Environment variables. Secrets do not belong here: the engine inherits your shell's."
+    )
+    by_engine: dict[str, EngineExtras] = Field(
+        {}, description="Arguments and variables for one of several engines, by the name it has under `engine`."
     )
     max_running_requests: PositiveInt | None = Field(
         None, description="Requests the engine may run at once. Default: the largest concurrency, or 64 with rates."
@@ -75,17 +99,6 @@ class EngineOptions(Strict):
     prefix_caching: bool = Field(False, description="Off while measuring, so that repeated prompts stay comparable.")
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(None, description="Default: a free one on loopback.")
     ready_timeout_s: PositiveFloat = Field(900.0, description="Seconds the engine may take until it serves.")
-
-    @field_validator("env")
-    @classmethod
-    def _no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
-        for name in env:
-            if name.upper().split("_")[-1] in SECRET_WORDS:
-                raise ValueError(
-                    f"{name} looks like a secret, and a workload is stored with its reports: export it in the shell, "
-                    "from which the engine inherits it"
-                )
-        return env
 
 
 class Workload(Strict):
