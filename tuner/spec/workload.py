@@ -11,8 +11,8 @@ from tuner.spec.strict import UNIQUE, Misfit, PositiveFloat, PositiveInt, Strict
 from tuner.spec.traffic import PromptShare, Sampling, Traffic
 
 __all__ = [
-    "Budget", "Draft", "EngineExtras", "EngineOptions", "Measure", "PromptShare", "Sampling", "Slo", "Traffic", "TreeAxes",
-    "Workload",
+    "Budget", "Draft", "EngineExtras", "EngineOptions", "Measure", "PromptShare", "Sampling", "Slo", "Traffic",
+    "TreeAxes", "Workload",
 ]  # fmt: skip
 
 #: A variable whose name ends so is a secret, and a workload is stored with every study and report.
