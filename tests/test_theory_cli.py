@@ -116,6 +116,22 @@ def test_tree_contract(run: Run) -> None:
     assert [sum(row) for row in data["attention_mask"]] == [depth + 1 for depth in data["positions"]]
 
 
+def test_a_large_tree_is_shown_in_part(run: Run) -> None:
+    words = "tree --branching 3,3,3,3,3 --top-k --steps 500"
+    _, out, _ = run(words)
+    # 3^5 = 243 leaves
+    assert "and 227 more, all in --json" in out
+    data = run.json(words)
+    assert len(data["alpha_per_leaf"]) == 243
+    assert data["attention_mask"] is None
+
+
+def test_load_says_where_its_list_ends(run: Run) -> None:
+    _, out, _ = run("load --cost 0.04 --alphas 0.9 --ridge 295 --batches 1,512 --n-max 10")
+    assert "At batch 1 the best N is the last one given: raise --n-max." in out
+    assert "in passes over the target's weights" in out
+
+
 def test_kv_contract(run: Run) -> None:
     data = run.json("kv --n 5 --accepted 5,2 --prefix 10")
     a, b = data["sequences"]

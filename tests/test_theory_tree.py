@@ -112,6 +112,10 @@ def test_an_absent_sibling_changes_nothing() -> None:
     without = sibling_stages(q, p, np.array([[1]]), "sampled")
     assert with_gap[0][0].tolist() == [without[0][0, 0], 0.0]
     assert with_gap[1].tolist() == without[1].tolist()
+    # Nor does one before it: token 0 was not drawn and stays in the draft's law for the next.
+    before = sibling_stages(q, p, np.array([[-1, 1]]), "sampled")
+    assert before[0][0].tolist() == [0.0, without[0][0, 0]]
+    assert before[1].tolist() == without[1].tolist()
 
 
 def test_a_draft_that_runs_out_of_tokens_goes_on_evenly() -> None:

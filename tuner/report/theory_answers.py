@@ -80,10 +80,12 @@ def alpha_answer(points: Sequence[QualityPoint]) -> Answer:
 def load_answer(points: Sequence[LoadPoint]) -> Answer:
     listed = [asdict(point) for point in points]
     capped = [str(point.batch) for point in points if point.at_n_max]
-    note = f"At batch {', '.join(capped)} the best N is the last one given: raise --n-max." if capped else ""
+    notes = ["Times are in passes over the target's weights: a plain step at low load lasts 1."]
+    if capped:
+        notes.append(f"At batch {', '.join(capped)} the best N is the last one given: raise --n-max.")
     header = ("batch", "best_n", "tokens_per_call", "step_time", "plain_time", "speedup")
     rows = tuple(tuple(point[name] for name in header) for point in listed)
-    return Answer({"points": listed}, header, rows, (note,) if note else ())
+    return Answer({"points": listed}, header, rows, tuple(notes))
 
 
 def step_answer(steps: Sequence[TracedStep]) -> Answer:
@@ -133,6 +135,11 @@ def verify_answer(result: Verification) -> Answer:
     return Answer(data, header, rows, notes)
 
 
+# Nodes; the mask grows with their square.
+LARGEST_MASK = 256
+SHOWN_FIGURES = 16
+
+
 def tree_answer(study: TreeStudy) -> Answer:
     nodes = study.tree.nodes
     rows = (
@@ -160,7 +167,7 @@ def tree_answer(study: TreeStudy) -> Answer:
         "dynamic": asdict(study.dynamic),
         "parents": list(study.tree.parents),
         "positions": list(study.tree.positions),
-        "attention_mask": study.tree.attention_mask().astype(int).tolist(),
+        "attention_mask": study.tree.attention_mask().astype(int).tolist() if nodes <= LARGEST_MASK else None,
         "lossless": asdict(study.check.test),
         "broken_variants": [
             {"name": check.name, "rejected": check.test.rejected, "p_value": check.test.p_value}
@@ -205,7 +212,9 @@ def _sentence(what: str, test: Chi2Test) -> str:
 
 
 def _figures(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.4f}" for value in values)
+    shown = ", ".join(f"{value:.4f}" for value in values[:SHOWN_FIGURES])
+    rest = len(values) - SHOWN_FIGURES
+    return f"{shown} and {rest} more, all in --json" if rest > 0 else shown
 
 
 def _joined(tokens: Sequence[int]) -> str:
