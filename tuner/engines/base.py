@@ -41,8 +41,11 @@ class Engine(Protocol):
     @property
     def environment(self) -> Environment: ...
 
+    def check_arguments(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
+        """Raise UserError for arguments that this engine and version would refuse or silently change."""
+
     def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
-        """Raise UserError for what this engine and version would refuse or silently change."""
+        """Raise UserError with the first error of `tuner.engines.preflight.check`: arguments, draft and target."""
 
     def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
         """The command that is run to measure: loopback, one port, per-request acceptance on."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from tuner.engines.base import Launch, LaunchOptions
 from tuner.engines.environments import CPU_KERNELS, Environment
+from tuner.engines.preflight.check import refuse_misfits
 from tuner.engines.sglang_commands import is_adaptive, speculative_args
 from tuner.engines.sglang_cpu.packages.cpu_machine import gpu_device
-from tuner.engines.sglang_drafts import check_draft
 from tuner.engines.sglang_limits import check_adaptive, check_args, check_parallel, check_sampling, check_tree
 from tuner.engines.sglang_log import read_facts, root_cause
 from tuner.engines.sglang_lossy import lossy_reason
@@ -54,6 +54,9 @@ class SglangEngine:
         return self.environment.device == "cpu"
 
     def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
+        refuse_misfits(self, target, spec, options)
+
+    def check_arguments(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
         check_version(self.version)
         check_args(options.args)
         if self.on_cpu:
@@ -65,7 +68,6 @@ class SglangEngine:
         check_parallel(spec, options)
         check_adaptive(spec)
         check_sampling(spec)
-        check_draft(target, spec, options.tensor_parallel)
         compiler = dict(options.env).get("CXX", "c++")
         if spec.method == "ngram" and self.environment.python and not shutil.which(compiler):
             raise UserError(f"SGLang compiles its n-gram index at the start, and there is no {compiler}: install g++")

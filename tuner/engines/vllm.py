@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.engines.base import Launch, LaunchOptions
 from tuner.engines.environments import Environment, known_defects
+from tuner.engines.preflight.check import refuse_misfits
 from tuner.engines.vllm_limits import check_args, check_device, check_draft, check_options
 from tuner.engines.vllm_log import read_facts, root_cause
 from tuner.engines.vllm_versions import (
@@ -36,6 +37,9 @@ class VllmEngine:
     environment: Environment
 
     def preflight(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
+        refuse_misfits(self, target, spec, options)
+
+    def check_arguments(self, target: str, spec: SpecConfig, options: LaunchOptions) -> None:
         version = parse_version(self.environment.version)
         check_args(options.args)
         if spec.is_off:
