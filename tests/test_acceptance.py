@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,17 @@ def test_lookup_steps_that_drafted_nothing_count_in_tau() -> None:
     assert counts.tau == pytest.approx(1 + 10 / 30)
     assert counts.drafting_share == pytest.approx(5 / 30)
     assert counts.full == 3  # the second step accepted both of its 2, the last two all they drafted
+
+
+def test_chunks_show_the_step_that_a_cut_one_hides() -> None:
+    # 24 tokens, seen on a real ngram run: 8 drafting steps emit 8 + 16 and one more step emitted 1; with the prefill's
+    # that is 26, of which the limit cut 2. Tokens alone leave nothing over; 10 chunks are the prefill and 9 steps.
+    spec = SpecSteps((2, 1, 0, 5), 24, accepted_by_step=(3, 1, 0, 0, 3, 3, 3, 3), drafted_by_step=(3,) * 8)
+    chunks = tuple((0.1 * i, total) for i, total in enumerate((1, 5, 7, 8, 9, 10, 14, 18, 22, 24)))
+    counts = request_counts(dataclasses.replace(request(24, spec), chunks=chunks), 3)
+    assert counts is not None
+    assert counts.verify_steps == 9
+    assert counts.tau == pytest.approx(1 + 16 / 9)
 
 
 def test_drafts_of_different_length_are_censored_by_what_each_drafted() -> None:

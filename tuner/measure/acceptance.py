@@ -86,8 +86,9 @@ def tau_at(a: Sequence[float], n: int) -> float:
 def request_counts(request: RequestRecord, n: int) -> AcceptanceCounts | None:
     """One request's counts at `n` drafted tokens per step; None when its engine told nothing.
 
-    Verify steps that drafted nothing are what the emitted tokens leave over: every step emits 1 + accepted, the first
-    token comes from the prefill, and the last step may be cut short by the output limit.
+    Verify steps that drafted nothing are what the emitted tokens leave over: every step emits 1 + accepted, and the
+    first token comes from the prefill. That misses some where the output limit cut the last step short; the stream
+    shows them, unless it merged chunks: no step brings more than one, and the first is the prefill's.
     """
     spec = request.spec
     if spec is None:
@@ -102,7 +103,8 @@ def request_counts(request: RequestRecord, n: int) -> AcceptanceCounts | None:
         full = histogram[n] if len(histogram) > n else 0
     verify_steps = spec.verify_steps
     if verify_steps is None:
-        verify_steps = spec.drafting_steps + max(0, request.n_out - 1 - spec.drafting_steps - spec.accepted)
+        left_over = max(0, request.n_out - 1 - spec.drafting_steps - spec.accepted)
+        verify_steps = max(spec.drafting_steps + left_over, len(request.chunks) - 1)
     return AcceptanceCounts(spec.drafting_steps, spec.accepted, reached, full, spec.drafted, verify_steps)
 
 
