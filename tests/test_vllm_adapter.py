@@ -164,7 +164,7 @@ def test_c13_the_same_drafts_in_three_versions() -> None:
 
 def test_c13_an_unreadable_version_is_not_guessed() -> None:
     with pytest.raises(UserError, match="vLLM version 'nightly' is not readable, so its flags are unknown"):
-        engine("nightly").preflight("/m", of("ngram", 5), OPTIONS)
+        engine("nightly").check_arguments("/m", of("ngram", 5), OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -210,11 +210,11 @@ def test_prefix_caching_by_version(version: str, wanted: bool, flag: str | None)
     ids=lambda value: value.method if isinstance(value, SpecConfig) else None,
 )
 def test_a_method_outside_its_versions_is_refused(spec: SpecConfig, before: str, first: str, gone: str | None) -> None:
-    engine(first).preflight("/m", spec, OPTIONS)
+    engine(first).check_arguments("/m", spec, OPTIONS)
     since = first.removesuffix(".0").replace(".", r"\.")
     for version in filter(None, (before, gone)):
         with pytest.raises(UserError, match=rf"vLLM {version} has no method '{spec.method}': it is in {since} "):
-            engine(version).preflight("/m", spec, OPTIONS)
+            engine(version).check_arguments("/m", spec, OPTIONS)
 
 
 def test_every_method_has_its_versions() -> None:
@@ -240,9 +240,9 @@ def test_every_method_has_its_versions() -> None:
 def test_a_key_outside_its_versions_is_refused(key: str, value: Scalar, without: str, with_it: str) -> None:
     """An unknown key of the speculative config is fatal in vLLM: it would cost a launch."""
     spec = of("eagle3", 3, "/d", **{key: value})
-    engine(with_it).preflight("/m", spec, OPTIONS)
+    engine(with_it).check_arguments("/m", spec, OPTIONS)
     with pytest.raises(UserError, match=rf"vLLM {without} has no speculative key '{key}': it is in "):
-        engine(without).preflight("/m", spec, OPTIONS)
+        engine(without).check_arguments("/m", spec, OPTIONS)
 
 
 # Refusals before a launch
@@ -261,7 +261,7 @@ def test_a_key_outside_its_versions_is_refused(key: str, value: Scalar, without:
 )
 def test_what_vllm_would_refuse_is_refused_before(spec: SpecConfig, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        engine().preflight("/m", spec, OPTIONS)
+        engine().check_arguments("/m", spec, OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_what_vllm_would_refuse_is_refused_before(spec: SpecConfig, sentence: st
 )
 def test_a_path_from_which_vllm_takes_another_method_is_refused(target: str, spec: SpecConfig, word: str) -> None:
     with pytest.raises(UserError, match=f"holds '{word}', from which vLLM takes another method than {spec.method}"):
-        engine().preflight(target, spec, OPTIONS)
+        engine().check_arguments(target, spec, OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -290,14 +290,14 @@ def test_a_path_from_which_vllm_takes_another_method_is_refused(target: str, spe
     ],
 )
 def test_methods_that_hold_their_name_may_have_any_path(target: str, spec: SpecConfig) -> None:
-    engine().preflight(target, spec, OPTIONS)
+    engine().check_arguments(target, spec, OPTIONS)
 
 
 def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config\.json: give the folder of a saved model"):
-        engine().preflight("/m", of("eagle3", 3, str(tmp_path)), OPTIONS)
+        engine().check_arguments("/m", of("eagle3", 3, str(tmp_path)), OPTIONS)
     (tmp_path / "config.json").write_text("{}")
-    engine().preflight("/m", of("eagle3", 3, str(tmp_path)), OPTIONS)
+    engine().check_arguments("/m", of("eagle3", 3, str(tmp_path)), OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -311,20 +311,20 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_flags_that_are_tuners_own_are_refused_in_every_spelling(args: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match=f"engine_options.args has {args[0].split('=')[0]}"):
-        engine().preflight("/m", OFF, LaunchOptions(1, args=args))
+        engine().check_arguments("/m", OFF, LaunchOptions(1, args=args))
 
 
 def test_other_flags_pass_and_values_are_no_flags() -> None:
     args = ("--gpu-memory-utilization", "0.9", "--chat-template", "--port", "--model-impl=vllm")
-    engine().preflight("/m", OFF, LaunchOptions(1, args=(*args[:3], "tmpl", args[4])))
+    engine().check_arguments("/m", OFF, LaunchOptions(1, args=(*args[:3], "tmpl", args[4])))
 
 
 @pytest.mark.parametrize("method", ["ngram", "suffix", "medusa"])
 def test_async_scheduling_is_refused_where_vllm_cannot(method: str) -> None:
     options = LaunchOptions(1, args=("--async-scheduling",))
     with pytest.raises(UserError, match="remove --async-scheduling"):
-        engine().preflight("/m", of(method, 2, "/d" if method == "medusa" else None), options)
-    engine().preflight("/m", of("eagle3", 2, "/d"), options)
+        engine().check_arguments("/m", of(method, 2, "/d" if method == "medusa" else None), options)
+    engine().check_arguments("/m", of("eagle3", 2, "/d"), options)
 
 
 @pytest.mark.parametrize(
@@ -342,14 +342,14 @@ def test_async_scheduling_is_refused_where_vllm_cannot(method: str) -> None:
 )
 def test_a_schedule_that_vllm_would_read_too_late_is_refused(rows: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        engine().preflight("/m", of("eagle3", 3, "/d", num_speculative_tokens_per_batch_size=rows), OPTIONS)
+        engine().check_arguments("/m", of("eagle3", 3, "/d", num_speculative_tokens_per_batch_size=rows), OPTIONS)
 
 
 def test_a_schedule_with_a_gap_and_an_end_at_zero_is_good() -> None:
     rows = of("eagle3", 3, "/d", num_speculative_tokens_per_batch_size="[[1, 8, 3], [16, 64, 0]]")
-    engine().preflight("/m", rows, OPTIONS)
+    engine().check_arguments("/m", rows, OPTIONS)
     with pytest.raises(UserError, match="vLLM stops when a schedule changes N of suffix"):
-        engine().preflight("/m", of("suffix", 3, num_speculative_tokens_per_batch_size="[[1, 8, 3]]"), OPTIONS)
+        engine().check_arguments("/m", of("suffix", 3, num_speculative_tokens_per_batch_size="[[1, 8, 3]]"), OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -361,9 +361,9 @@ def test_a_schedule_with_a_gap_and_an_end_at_zero_is_good() -> None:
     ],
 )
 def test_what_the_cpu_build_cannot_do_is_refused_on_cpu_alone(spec: SpecConfig, sentence: str) -> None:
-    engine().preflight("/m", spec, OPTIONS)
+    engine().check_arguments("/m", spec, OPTIONS)
     with pytest.raises(UserError, match=sentence):
-        engine(device="cpu").preflight("/m", spec, OPTIONS)
+        engine(device="cpu").check_arguments("/m", spec, OPTIONS)
 
 
 # Events
