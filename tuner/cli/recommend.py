@@ -33,7 +33,8 @@ def recommend(
     from tuner.cli.progress import progress
     from tuner.errors import Interrupted
     from tuner.report.build import report_study
-    from tuner.run.question import read_question, with_budget
+    from tuner.run.preflight import read_question
+    from tuner.run.question import with_budget
     from tuner.run.signals import unwinding_signals
     from tuner.run.start import open_study
     from tuner.run.study import run_study

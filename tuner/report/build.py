@@ -113,6 +113,7 @@ def cautions(evidence: Evidence, environment: Environment, resolved: Resolved) -
         yield f"{environment.name}: the engine's environment carries the correction {name}"
     for defect in known_defects(environment):
         yield f"{environment.name}: {defect}"
+    yield from (text for engine, text in resolved.cautions if engine == environment.name)
     for one in evidence.tried:
         yield from _findings(one)
     for gone in resolved.removed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.engines import engine_for
 from tuner.engines.base import LaunchOptions
 from tuner.engines.environments import Environment, find_environment
 from tuner.engines.models import find_model
@@ -15,8 +14,7 @@ from tuner.prompts import Prompt, interleave, load_set
 from tuner.run.cell_plan import CellPlan
 from tuner.run.process import port_is_busy
 from tuner.spec.candidates import Arm, Removed, arm_of
-from tuner.spec.load import load_workload, resolve_path
-from tuner.spec.speculation import OFF
+from tuner.spec.load import resolve_path
 from tuner.spec.workload import Budget, Draft, EngineExtras, Workload
 
 #: What `drafts: auto` tries: text lookup needs no weights and runs for every target.
@@ -26,7 +24,10 @@ WARMUP_REQUESTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One workload, resolved. `target` and every draft are folders or hub ids an engine can be given."""
+    """One workload, resolved. `target` and every draft are folders or hub ids an engine can be given.
+
+    `cautions`: (engine, sentence) of what preflight warns of; reports repeat them.
+    """
 
     workload: Workload
     text: str
@@ -35,6 +36,7 @@ class Question:
     arms: tuple[Arm, ...]
     removed: tuple[Removed, ...]
     prompts: tuple[Prompt, ...]
+    cautions: tuple[tuple[str, str], ...] = ()
 
     @property
     def keys(self) -> tuple[CellKey, ...]:
@@ -90,13 +92,6 @@ def cell_size(workload: Workload, load: Load) -> tuple[int, int]:
     return warmup, max(workload.measure.requests, workload.measure.waves * in_flight)
 
 
-def read_question(path: Path) -> Question:
-    """Load and resolve `workload.yaml`, and show every configuration to every engine. UserError at the first fault."""
-    question = resolve(load_workload(path), path)
-    preflight(question)
-    return question
-
-
 def resolve(workload: Workload, path: Path) -> Question:
     """Find everything the workload names; paths are relative to the folder of `path`."""
     base = path.resolve().parent
@@ -130,8 +125,8 @@ def with_budget(question: Question, minutes: float | None, launches: int | None)
     return replace(question, workload=question.workload.model_copy(update={"budget": budget}))
 
 
-def preflight(question: Question) -> None:
-    """What can be refused before an engine starts is refused here, by engine and version."""
+def check_engines(question: Question) -> None:
+    """Engines that can be launched, on a port that is free."""
     port = question.workload.engine_options.port
     if port and port_is_busy(port):
         raise UserError(
@@ -144,9 +139,6 @@ def preflight(question: Question) -> None:
                 "launches: register its environment with --python, or look at it as it is with "
                 f"`tuner acceptance --url {environment.url}`"
             )
-        engine = engine_for(environment)
-        for spec in (OFF, *(spec for arm in question.arms for spec in arm.configs)):
-            engine.preflight(question.target, spec, question.options(environment))
 
 
 def _prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:

@@ -25,10 +25,11 @@ class Resolved:
     target: str
     arms: tuple[Arm, ...]
     removed: tuple[Removed, ...]
+    cautions: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, question: Question) -> Self:
-        return cls(question.target, question.arms, question.removed)
+        return cls(question.target, question.arms, question.removed, question.cautions)
 
     @classmethod
     def read(cls, store: StudyStore) -> Self:
@@ -36,7 +37,9 @@ class Resolved:
         for event in store.events():
             if event["event"] == RESOLVED:
                 arms = tuple(_arm(data) for data in event["arms"])
-                return cls(event["target"], arms, tuple(Removed(**data) for data in event["removed"]))
+                removed = tuple(Removed(**data) for data in event["removed"])
+                cautions = tuple((engine, text) for engine, text in event.get("cautions", ()))
+                return cls(event["target"], arms, removed, cautions)
         raise UserError(f"{store.folder} ended before it began: run `tuner recommend` on its workload again")
 
     def to_dict(self) -> dict[str, Any]:
