@@ -471,6 +471,23 @@ def test_a_cause_is_never_longer_than_a_sentence_may_be() -> None:
     assert len(found) == 400
 
 
+def test_facts_of_a_real_start() -> None:
+    log = (DATA / "eagle3-start.log").read_text(encoding="utf-8")
+    facts = read_facts(log)
+    assert (facts.version, facts.kv_cache_tokens, facts.runner) == ("0.32.0", 22_528, "V1")
+    assert dict(facts.resolved) == {
+        "dtype": "torch.float32", "enforce_eager": "True", "max_seq_len": "2048", "quantization": "None", "seed": "0",
+        "speculative_config": "SpeculativeConfig(method='eagle3', model='eagle3', num_spec_tokens=3)",
+        "tensor_parallel_size": "1",
+    }  # fmt: skip
+    # 20 lines of level WARNING from three processes say 10 things; Python's own warnings are not the engine's.
+    assert log.count(" WARNING ") == 20
+    assert len(facts.warnings) == 10
+    assert "min_p and logit_bias parameters won't work with speculative decoding." in facts.warnings
+    assert not any("Deprecat" in text for text in facts.warnings)
+    assert root_cause(log) is None
+
+
 def test_an_empty_log_tells_nothing() -> None:
     facts = read_facts("")
     assert (facts.version, facts.kv_cache_tokens, facts.runner, facts.resolved, facts.warnings) == (
