@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.measure.statistics import Estimate, bootstrap, is_tie, mean, median, median_ratio, ratio_of_sums
+from tuner.measure.statistics import (
+    Estimate,
+    bootstrap,
+    bootstrap_median_ratio,
+    bootstrap_sums,
+    is_tie,
+    mean,
+    median,
+    median_ratio,
+    ratio_of_sums,
+)
 
 
 def test_interval_of_the_mean_covers_the_truth_about_95_times_in_100() -> None:
@@ -61,3 +71,22 @@ def test_m23_differences_inside_the_noise_or_under_one_percent_are_ties(
     low: float, value: float, high: float, tie: bool
 ) -> None:
     assert is_tie(Estimate(value, low, high, 20)) is tie
+
+
+def test_the_fast_median_ratio_is_the_plain_one() -> None:
+    for n in (2, 7, 32):
+        rows = np.random.default_rng(n).gamma(4.0, 2.5, size=(n, 2)).tolist()
+        fast, plain = bootstrap_median_ratio(rows, seed=3), bootstrap(rows, median_ratio, seed=3)
+        assert fast is not None
+        assert plain is not None
+        assert (fast.value, fast.low, fast.high) == pytest.approx((plain.value, plain.low, plain.high))
+
+
+def test_sums_of_resamples_are_the_plain_ones() -> None:
+    rows = np.random.default_rng(2).gamma(4.0, 2.5, size=(9, 2)).tolist()
+    fast = bootstrap_sums(rows, lambda total: total[..., :1] / total[..., 1:], seed=5)[0]
+    plain = bootstrap(rows, ratio_of_sums(), seed=5)
+    assert fast is not None
+    assert plain is not None
+    assert (fast.value, fast.low, fast.high) == pytest.approx((plain.value, plain.low, plain.high))
+    assert bootstrap_sums([[1.0, 2.0]], lambda total: total[..., :1]) == [None]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tuner.measure.records import Cell, RequestRecord
-from tuner.measure.statistics import Array, Estimate, bootstrap, mean_ratio, median_ratio
+from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_median_ratio, bootstrap_sums, mean_ratio
 from tuner.measure.summary import meets_slo
 
 Pair = tuple[RequestRecord, RequestRecord]
@@ -26,7 +26,7 @@ def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, floa
         return tpot_ratio(both, seed, median=True)
     if objective == "throughput":
         rows = [[float(a.n_out), a.ended_s, float(b.n_out), b.ended_s] for a, b in both]
-        return bootstrap(rows, _throughput_ratio, seed)
+        return bootstrap_sums(rows, _throughput_ratio, seed)[0]
     good = [[float(meets_slo(b, slo_ms)), float(meets_slo(a, slo_ms))] for a, b in both]
     if not any(a for _, a in good):
         return None
@@ -37,10 +37,9 @@ def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, floa
 def tpot_ratio(both: list[Pair], seed: int = 0, *, median: bool) -> Estimate | None:
     """TPOT of the first arm over TPOT of the second: the speed-up of the second."""
     rows = [[a.tpot_s, b.tpot_s] for a, b in both if a.tpot_s and b.tpot_s]
-    return bootstrap(rows, median_ratio if median else mean_ratio, seed)
+    return bootstrap_median_ratio(rows, seed) if median else bootstrap(rows, mean_ratio, seed)
 
 
-def _throughput_ratio(data: Array) -> Array:
+def _throughput_ratio(total: Array) -> Array:
     """Tokens over time in the system, second over first: in a closed loop proportional to throughput."""
-    total = data.sum(axis=-2)
-    return np.asarray(total[..., 2] / total[..., 3] / (total[..., 0] / total[..., 1]))
+    return np.asarray(total[..., 2:3] / total[..., 3:] / (total[..., :1] / total[..., 1:2]))

@@ -109,7 +109,7 @@ def _throughput(cell: Cell, seed: int) -> Estimate | None:
     """
     start, end = cell.window_s
     rows = [[float(r.n_out), r.ended_s] for r in cell.completed if r.ended_s > 0]
-    spread = bootstrap_sums(rows, _first_over_second, seed)
+    (spread,) = bootstrap_sums(rows, _first_over_second, seed)
     if spread is None or end <= start:
         return None
     return spread.scaled(window_tokens(cell.requests, start, end) / (end - start) / spread.value)
@@ -128,11 +128,12 @@ def _step_time(done: Sequence[RequestRecord], spec: SpecConfig, seed: int) -> Es
         steps = verify_steps(request, spec)
         if steps and len(request.chunks) > 1:
             rows.append([request.chunks[-1][0] - request.chunks[0][0], float(steps)])
-    return bootstrap_sums(rows, _first_over_second, seed)
+    (step_s,) = bootstrap_sums(rows, _first_over_second, seed)
+    return step_s
 
 
 def _first_over_second(total: Array) -> Array:
-    return np.asarray(total[..., 0] / total[..., 1])
+    return np.asarray(total[..., :1] / total[..., 1:2])
 
 
 def _acceptance(
@@ -149,12 +150,15 @@ def _acceptance(
         for c in counts
     ]
 
-    def by_position(k: int) -> Estimate | None:
-        return bootstrap_sums(rows, lambda total: total[..., 4 + k] / total[..., 0], seed)
+    tau, alpha, *by_position = bootstrap_sums(rows, _acceptance_figures, seed)
+    return tau, alpha, tuple(a for a in by_position if a is not None)
 
-    tau = bootstrap_sums(rows, lambda total: 1 + total[..., 1] / total[..., 3], seed)
-    alpha = bootstrap_sums(rows, lambda total: total[..., 1] / (total[..., 1] + total[..., 2]), seed)
-    return tau, alpha, tuple(a for k in range(width) if (a := by_position(k)) is not None)
+
+def _acceptance_figures(total: Array) -> Array:
+    """[..., tau, alpha, a_1..a_N] from sums of steps, accepted, rejections, verify steps and steps that reached k."""
+    steps, accepted, rejected, verify = (total[..., i] for i in range(4))
+    pooled = [1 + accepted / verify, accepted / (accepted + rejected)]
+    return np.stack([*pooled, *(total[..., k] / steps for k in range(4, total.shape[-1]))], axis=-1)
 
 
 def _percentiles(done: Sequence[RequestRecord]) -> dict[str, float]:

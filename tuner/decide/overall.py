@@ -1,0 +1,124 @@
+"""One setting for all of the stated traffic: its gain over the mix, its worst cell, and what it loses to switching."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.decide.evidence import Evidence
+from tuner.decide.verdict import Verdict, cost, ratio_text
+from tuner.measure.records import CellKey
+from tuner.measure.statistics import Estimate, is_tie, widened
+from tuner.spec.speculation import OFF, SpecConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Overall:
+    """The one setting for the stated traffic. `regret`: what it loses, on the average of the mix, to switching per
+    cell; `worst`: the cell where its gain over off is least; `worst_loss`: the most it loses to a cell's own best.
+    """
+
+    best: SpecConfig
+    ratio: Estimate | None
+    worst: tuple[CellKey, float] | None
+    regret: float | None
+    reason: str
+    worst_loss: tuple[CellKey, float] | None = None
+
+
+def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
+    """The setting with the highest geometric-mean ratio over the mix, if its interval and ties allow the claim."""
+    specs = list(dict.fromkeys(c.spec for v in verdicts for c in v.comparisons if not c.spec.is_off))
+    scored = [(spec, score) for spec in specs if (score := _mean_ratio(evidence, verdicts, spec)) is not None]
+    claims = [
+        (spec, score)
+        for spec, score in scored
+        if score.value > 1 and not is_tie(widened(score, len(specs))) and _safe(verdicts, spec)
+    ]
+    if not claims:
+        return Overall(OFF, None, None, regret(evidence, verdicts, OFF), _why_off(scored), worst_loss(verdicts, OFF))
+    highest, _ = max(claims, key=lambda pair: pair[1].value)
+    tied = [(s, score) for s, score in claims if s == highest or _tie(evidence, verdicts, highest, s)]
+    best, ratio = min(tied, key=lambda pair: cost(pair[0]))
+    cells = [(v.key, c.ratio.value) for v in verdicts for c in v.comparisons if c.spec == best and c.ratio]
+    worst = min(cells, key=lambda pair: pair[1])
+    weighted = "weighted by its share of the traffic" if evidence.weights else "each weighted alike"
+    reason = f"highest mean gain over the {len(cells)} cells, {weighted}"
+    if best != highest:
+        reason = (
+            f"tied with {highest.label}, which has the highest mean gain over the {len(cells)} cells; smaller N wins"
+        )
+    return Overall(best, ratio, worst, regret(evidence, verdicts, best), reason, worst_loss(verdicts, best))
+
+
+def regret(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig) -> float | None:
+    """Weighted mean loss of one setting everywhere against each cell's own best, as a share."""
+    total, losses = 0.0, 0.0
+    for verdict in verdicts:
+        weight = evidence.weight_of(verdict.key)
+        total += weight
+        losses += weight * math.log(_best_gain(verdict) / _gain(verdict, spec))
+    return math.expm1(losses / total) if total else None
+
+
+def worst_loss(verdicts: Sequence[Verdict], spec: SpecConfig) -> tuple[CellKey, float] | None:
+    """The cell where the setting is furthest behind the cell's own best, and by what share of that."""
+    losses = [(v.key, 1 - _gain(v, spec) / _best_gain(v)) for v in verdicts]
+    return max(losses, key=lambda pair: pair[1], default=None)
+
+
+def _gain(verdict: Verdict, spec: SpecConfig) -> float:
+    return next((c.ratio.value for c in verdict.comparisons if c.spec == spec and c.ratio), 1.0)
+
+
+def _best_gain(verdict: Verdict) -> float:
+    return verdict.ratio.value if verdict.ratio else 1.0
+
+
+def _mean_ratio(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig) -> Estimate | None:
+    """A setting's ratio to off over all cells."""
+    ratios = [next((c.ratio for c in v.comparisons if c.spec == spec), None) for v in verdicts]
+    return geometric_mean(ratios, len(verdicts), [evidence.weight_of(v.key) for v in verdicts])
+
+
+def _tie(evidence: Evidence, verdicts: Sequence[Verdict], best: SpecConfig, other: SpecConfig) -> bool:
+    ratios = [evidence.ratio(other, best, verdict.key) for verdict in verdicts]
+    mean = geometric_mean(ratios, len(verdicts), [evidence.weight_of(v.key) for v in verdicts])
+    return mean is not None and is_tie(mean)
+
+
+def geometric_mean(
+    ratios: Sequence[Estimate | None], cells: int, weights: Sequence[float] | None = None
+) -> Estimate | None:
+    """Of one ratio a cell; None unless all cells have one. Cells are independent runs: variances of the logs add."""
+    if len(ratios) < cells or not ratios:
+        return None
+    shares = weights or [1.0] * len(ratios)
+    logs, variance, total = 0.0, 0.0, sum(shares)
+    for ratio, share in zip(ratios, shares, strict=True):
+        if ratio is None or ratio.low <= 0:
+            return None
+        logs += share * math.log(ratio.value)
+        variance += (share * math.log(ratio.high / ratio.low) / (2 * 1.96)) ** 2
+    middle, half = logs / total, 1.96 * math.sqrt(variance) / total
+    n = min(ratio.n for ratio in ratios if ratio)
+    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), n)
+
+
+def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
+    """Whether the setting meets the SLO wherever off does, and is lossless everywhere."""
+    for verdict in verdicts:
+        if any(c.lossy for c in verdict.comparisons if c.spec == spec):
+            return False
+        off_ok = any(c.feasible for c in verdict.comparisons if c.spec.is_off)
+        if off_ok and any(not c.feasible for c in verdict.comparisons if c.spec == spec):
+            return False
+    return True
+
+
+def _why_off(scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
+    if not scored:
+        return "no setting was measured in every cell beside off"
+    spec, ratio = max(scored, key=lambda pair: pair[1].value)
+    return f"no single setting is better over all cells; the best is {spec.label} at {ratio_text(ratio)}"

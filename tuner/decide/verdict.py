@@ -1,0 +1,162 @@
+"""Which setting to use in one cell. `off` is a candidate everywhere and may win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.decide.evidence import Evidence
+from tuner.decide.standing import Standing, standings, tied_with
+from tuner.measure.records import CellKey
+from tuner.measure.statistics import Estimate, is_tie, widened
+from tuner.measure.summary import CellSummary
+from tuner.spec.speculation import OFF, SpecConfig
+
+#: What a method adds to memory, least first; the last tie-breaker.
+MEMORY_ORDER = ("off", "ngram", "suffix", "mtp", "medusa", "eagle", "eagle3", "dflash", "dspark", "draft_model")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One configuration against off in one cell. `ratio`: the gain in the objective, above 1 is better. `believed`:
+    a gain that is over a tie, beyond the drift of off, and beyond what the best of all comparisons reaches by chance.
+    `lossy`: why its output is not the target's; such a setting is shown and never advised.
+    """
+
+    spec: SpecConfig
+    key: CellKey
+    ratio: Estimate | None
+    feasible: bool
+    missed_slos: tuple[str, ...]
+    believed: bool
+    lossy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do in one cell. `ties`: settings not told apart from the best; `drift`: off again over off."""
+
+    key: CellKey
+    best: SpecConfig
+    ratio: Estimate | None
+    reason: str
+    ties: tuple[SpecConfig, ...]
+    comparisons: tuple[Comparison, ...]
+    drift: Estimate | None
+
+    @property
+    def on(self) -> bool:
+        return not self.best.is_off
+
+
+def missed_slos(cell: CellSummary, slo_ms: Sequence[tuple[str, float]]) -> tuple[str, ...]:
+    """The objectives whose percentile is over its limit, or was not measured."""
+    missed = []
+    for name, limit_ms in slo_ms:
+        seen = cell.percentiles_s.get(name.removesuffix("_ms"))
+        if seen is None:
+            missed.append(f"{name}: not measured")
+        elif seen * 1000 > limit_ms:
+            missed.append(f"{name}: {seen * 1000:.1f} over {limit_ms:g}")
+    return tuple(missed)
+
+
+def verdict_of(evidence: Evidence, key: CellKey) -> Verdict:
+    """The best setting whose gain is believed; among those it is not told apart from, the cheapest."""
+    drift = evidence.drift(key.load)
+    many = comparisons_made(evidence)
+    measured = [spec for spec in evidence.specs() if evidence.best_trial(spec, key)]
+    comparisons = tuple(_comparison(evidence, spec, key, drift, many) for spec in measured)
+    off = next(c for c in comparisons if c.spec.is_off)
+    if not any(c.feasible for c in comparisons):
+        reason = f"no setting meets the SLO here (off: {'; '.join(off.missed_slos)})"
+        return Verdict(key, OFF, None, reason, (), comparisons, drift)
+    winners = [c for c in comparisons if c.feasible and c.believed]
+    if not winners:
+        return Verdict(
+            key, OFF, None, _why_off(comparisons, drift, many), _tied_with_off(comparisons), comparisons, drift
+        )
+    found = standings(evidence, key)
+    specs = [c.spec for c in winners]
+    known = all(spec in found for spec in specs)
+    best = _best(winners, found if known else {})
+    tied = tied_with(best, found, specs) if known else _tied_by_ratio(evidence, best, specs, key)
+    chosen = min((c for c in winners if c.spec == best or c.spec in tied), key=lambda c: cost(c.spec))
+    ties = tuple(c.spec for c in winners if c is not chosen and (c.spec == best or c.spec in tied))
+    return Verdict(key, chosen.spec, chosen.ratio, _why_on(chosen, ties), ties, comparisons, drift)
+
+
+def comparisons_made(evidence: Evidence) -> int:
+    """Settings set against off, over all cells: the more there are, the more the best of them owes to luck."""
+    return sum(1 for spec in evidence.specs() if not spec.is_off for k in evidence.keys if evidence.best_trial(spec, k))
+
+
+def cost(spec: SpecConfig) -> tuple[int, int, str]:
+    """What wins a tie, least first: tokens drafted, then memory."""
+    nodes = spec.tree.nodes - 1 if spec.tree else spec.n
+    return (nodes, MEMORY_ORDER.index(spec.method), spec.label)
+
+
+def _comparison(evidence: Evidence, spec: SpecConfig, key: CellKey, drift: Estimate | None, many: int) -> Comparison:
+    one = evidence.best_trial(spec, key)
+    assert one is not None
+    missed = missed_slos(one.cells[key], evidence.slo_ms)
+    ratio = None if spec.is_off else evidence.ratio(OFF, spec, key)
+    cell = one.trial.cell(key)
+    lossy = cell.lossy if cell else None
+    return Comparison(spec, key, ratio, not missed, missed, lossy is None and _believed(ratio, drift, many), lossy)
+
+
+def _believed(ratio: Estimate | None, drift: Estimate | None, many: int) -> bool:
+    """A gain whose whole interval, widened for the comparisons made, is above 1, over a tie and over off's drift."""
+    if ratio is None or ratio.value <= 1 or is_tie(widened(ratio, many)):
+        return False
+    return drift is None or ratio.value - 1 > abs(drift.value - 1)
+
+
+def _best(winners: Sequence[Comparison], found: Mapping[SpecConfig, Standing]) -> SpecConfig:
+    if all(c.spec in found for c in winners):
+        return min((c.spec for c in winners), key=lambda spec: found[spec].cost)
+    return max(winners, key=lambda c: c.ratio.value if c.ratio else 0.0).spec
+
+
+def _tied_by_ratio(evidence: Evidence, best: SpecConfig, specs: Sequence[SpecConfig], key: CellKey) -> list[SpecConfig]:
+    ratios = {spec: evidence.ratio(spec, best, key) for spec in specs if spec != best}
+    return [spec for spec, ratio in ratios.items() if ratio is not None and is_tie(ratio)]
+
+
+def _tied_with_off(comparisons: Sequence[Comparison]) -> tuple[SpecConfig, ...]:
+    return tuple(c.spec for c in comparisons if c.ratio is not None and c.lossy is None and is_tie(c.ratio))
+
+
+def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, many: int) -> str:
+    tried = [c for c in comparisons if c.ratio is not None and c.lossy is None]
+    if not tried:
+        lossy = next((c.lossy for c in comparisons if c.lossy), None)
+        return f"no lossless setting was measured here: {lossy}" if lossy else "nothing but off was measured here"
+    best = max(tried, key=lambda c: c.ratio.value if c.ratio else 0.0)
+    assert best.ratio is not None
+    shown = f"{best.spec.label} at {ratio_text(best.ratio)}"
+    if not best.feasible:
+        return f"the best, {shown}, misses the SLO ({'; '.join(best.missed_slos)})"
+    if best.ratio.high < 1:
+        return f"every setting is slower than off; the least slow is {shown}"
+    if is_tie(best.ratio):
+        return f"no setting is told apart from off; the best is {shown}"
+    if is_tie(widened(best.ratio, many)):
+        return f"the best, {shown}, gains no more than the luckiest of {many} comparisons may by chance"
+    moved = f"{abs(drift.value - 1):.1%}" if drift else "an unknown amount"
+    return f"the best, {shown}, gains no more than off itself drifted between its two runs ({moved})"
+
+
+def _why_on(chosen: Comparison, ties: Sequence[SpecConfig]) -> str:
+    assert chosen.ratio is not None
+    reason = f"{chosen.spec.label} against off: {ratio_text(chosen.ratio)}"
+    if ties:
+        reason += f"; tied with {', '.join(spec.label for spec in ties)}, and the smaller N wins a tie"
+    return reason
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """`1.31x [1.22, 1.40], n = 24`: no ratio is shown without its interval and n."""
+    return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}], n = {ratio.n}"
