@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import UserError
@@ -101,6 +101,7 @@ def test_u_outside_the_unit_interval_is_refused() -> None:
         accept(0.5, 0.5, 1.0)
 
 
+@settings(deadline=None)
 @given(weight_pairs())
 def test_alpha_is_one_minus_total_variation(pair: tuple[list[int], list[int]]) -> None:
     q, p = (shares(weights) for weights in pair)
@@ -111,6 +112,7 @@ def test_alpha_is_one_minus_total_variation(pair: tuple[list[int], list[int]]) -
     assert float(1.0 - total_variation(floats(q), floats(p))) == pytest.approx(float(exact), abs=1e-14)
 
 
+@settings(deadline=None)
 @given(weight_pairs())
 def test_one_step_emits_q(pair: tuple[list[int], list[int]]) -> None:
     """P(x) = p(x) acceptance(x) + P(rejection) residual(x), with the shipped functions, against exact fractions."""
@@ -120,6 +122,7 @@ def test_one_step_emits_q(pair: tuple[list[int], list[int]]) -> None:
     assert emitted == pytest.approx(floats(q), abs=1e-14)
 
 
+@settings(deadline=None)
 @given(weight_pairs())
 def test_accept_keeps_a_share_of_u_equal_to_the_ratio(pair: tuple[list[int], list[int]]) -> None:
     """Midpoints of 2520 cells measure min(1, q/p) to within one cell, so `accept` and `acceptance` agree."""

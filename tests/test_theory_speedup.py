@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import UserError
@@ -52,11 +52,13 @@ def test_tokens_per_call_keeps_its_digits_near_one() -> None:
     assert float(tokens_per_call(1.0 - 1e-10, 9)) == pytest.approx(10.0 - 45e-10, rel=1e-13)
 
 
+@settings(deadline=None)
 @given(alphas, st.integers(0, 60))
 def test_tokens_per_call_is_the_geometric_sum(alpha: float, n: int) -> None:
     assert float(tokens_per_call(alpha, n)) == pytest.approx(sum(alpha**k for k in range(n + 1)), rel=1e-9)
 
 
+@settings(deadline=None)
 @given(alphas, alphas, st.integers(0, 200))
 def test_tokens_per_call_grows_with_alpha_and_n(first: float, second: float, n: int) -> None:
     low, high = sorted((first, second))
@@ -81,6 +83,7 @@ def test_the_best_n_by_hand() -> None:
     assert speedup(0.6, 0.3, [1, 2]).tolist() == pytest.approx([1.6 / 1.3, 1.225])
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 0.97), st.floats(0.005, 1.5))
 def test_the_best_n_is_the_best_of_a_long_list(alpha: float, cost: float) -> None:
     found = best_n(alpha, cost)
@@ -112,6 +115,7 @@ def test_speculation_is_left_off_where_it_cannot_pay(alpha: float, cost: float) 
     assert best_n(alpha, cost).speedup == pytest.approx(1.0)
 
 
+@settings(deadline=None)
 @given(alphas, st.floats(0.0, 1.0), st.integers(0, 40))
 def test_the_marginal_rule_is_the_curve(alpha: float, cost: float, n: int) -> None:
     here, next_one = (float(value) for value in speedup(alpha, cost, [n, n + 1]))
@@ -124,6 +128,7 @@ def test_first_false() -> None:
         assert first_false(lambda n, limit=limit: n < limit) == limit
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.floats(0.001, 1.0))
 def test_break_even_alpha_breaks_even(n: int, cost: float) -> None:
     alpha = break_even_alpha(n, cost)
@@ -164,6 +169,7 @@ def test_the_grid() -> None:
 # Under load
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 0.99), st.floats(0.0, 0.9), st.integers(1, 64))
 def test_without_a_ridge_and_with_one_alpha_the_model_is_the_iid_formula(alpha: float, cost: float, n: int) -> None:
     ratio = speedup_at(7, [alpha] * n, StepTime(cost))
@@ -202,6 +208,7 @@ def test_beyond_the_ridge_no_draft_pays() -> None:
     assert [(point.best_n, point.speedup) for point in points] == [(0, 1.0), (0, 1.0)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12),
     st.floats(0.0, 0.5),

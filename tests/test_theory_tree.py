@@ -79,6 +79,7 @@ def test_the_mask_of_a_chain_is_causal() -> None:
     assert (chain(5).attention_mask() == np.tril(np.ones((6, 6), dtype=bool))).all()
 
 
+@settings(deadline=None)
 @given(trees(widest=4))
 def test_a_node_sees_its_path_and_nothing_else(tree: Tree) -> None:
     mask = tree.attention_mask()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from theory_support import two_hundred_seeds
@@ -73,6 +73,7 @@ def test_a_last_bin_that_stays_small_joins_its_neighbour() -> None:
     assert merge_bins(np.array([1.0, 2.0])).tolist() == [0, 0]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.0, 50.0), min_size=1, max_size=40))
 def test_merging_keeps_every_cell_and_fills_every_bin(expected: list[float]) -> None:
     bins = merge_bins(np.array(expected))
