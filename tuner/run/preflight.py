@@ -57,18 +57,24 @@ def look(question: Question) -> tuple[Looked, ...]:
 def settle(question: Question) -> Question:
     """The question without settings that cannot run, and with what its report must say. UserError names all errors."""
     looked = look(question)
-    refused = [one for one in looked if one.errors and not one.only_itself]
+    refused = [one for one in looked if one.errors and not _is_dispensable(one, question)]
     if refused:
         raise UserError(_all(_messages((one.errors, one) for one in refused)))
-    gone = {one.spec: one.errors[0].message for one in looked if one.only_itself}
+    gone = {one.spec: one.errors[0].message for one in looked if one.errors}
     arms = tuple(_without(arm, set(gone)) for arm in question.arms)
     empty = next((old for old, new in zip(question.arms, arms, strict=True) if not new.configs), None)
-    if empty is not None:
+    if empty is not None and not (question.is_auto and any(arm.configs for arm in arms)):
         raise UserError(f"no setting of {empty.method} is left: {gone[empty.configs[0]]}")
+    arms = tuple(arm for arm in arms if arm.configs)
     removed = tuple(Removed(spec.label, message) for spec, message in gone.items())
     return replace(
         question, arms=arms, removed=(*question.removed, *removed), cautions=tuple(_cautions(question, looked))
     )
+
+
+def _is_dispensable(one: Looked, question: Question) -> bool:
+    """What nobody asked for by name may fall away; of what was named, single settings may."""
+    return one.only_itself or (question.is_auto and not one.spec.is_off)
 
 
 def _without(arm: Arm, gone: set[SpecConfig]) -> Arm:

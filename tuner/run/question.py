@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,14 +12,13 @@ from tuner.engines.models import find_model
 from tuner.errors import UserError
 from tuner.measure.records import CellKey, Load
 from tuner.prompts import Prompt, interleave, load_set
+from tuner.run.auto_drafts import auto_drafts
 from tuner.run.cell_plan import CellPlan
 from tuner.run.process import port_is_busy
 from tuner.spec.candidates import Arm, Removed, arm_of
 from tuner.spec.load import resolve_path
 from tuner.spec.workload import Budget, Draft, EngineExtras, Workload
 
-#: What `drafts: auto` tries: text lookup needs no weights and runs for every target.
-AUTO_DRAFTS = (Draft(method="ngram"),)
 WARMUP_REQUESTS = 8
 
 
@@ -37,6 +37,11 @@ class Question:
     removed: tuple[Removed, ...]
     prompts: tuple[Prompt, ...]
     cautions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the drafts were chosen here and not named."""
+        return self.workload.drafts == "auto"
 
     @property
     def keys(self) -> tuple[CellKey, ...]:
@@ -102,9 +107,14 @@ def resolve(workload: Workload, path: Path) -> Question:
             f"{path}: engine_options.by_engine has {min(strangers)}, which is not among the engines ({names})"
         )
     target = find_model(resolve_path(base, workload.model))
-    drafts = AUTO_DRAFTS if workload.drafts == "auto" else workload.drafts
     arms: list[Arm] = []
     removed: list[Removed] = []
+    drafts: Sequence[Draft]
+    if workload.drafts == "auto":
+        found = auto_drafts(target, environments)
+        drafts, removed = found.drafts, list(found.removed)
+    else:
+        drafts = workload.drafts
     for draft in drafts:
         model = find_model(resolve_path(base, draft.model)) if draft.model else None
         arm, gone = arm_of(draft, model)

@@ -121,7 +121,9 @@ class Workload(Strict):
         description="A name from `tuner engine list`, or a list of them to compare."
     )
     drafts: Annotated[list[Draft], Field(min_length=1)] | Literal["auto"] = Field(
-        "auto", description="The ways to draft that are tried against `off`; auto tries what needs no weights."
+        "auto",
+        description="The ways to draft that are tried against `off`; auto tries text lookup, the target's own MTP "
+        "layers and what profiles/drafts.yaml lists for the target.",
     )
     traffic: Traffic
     sampling: Sampling = Sampling()
