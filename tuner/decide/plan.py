@@ -9,6 +9,7 @@ from tuner.decide.evidence import Evidence
 from tuner.decide.halving import next_setting
 from tuner.decide.launch_cost import launch_seconds
 from tuner.decide.predict import Prediction
+from tuner.decide.prefix_rule import holds, refused
 from tuner.decide.prospects import (
     Prospect,
     best_measured,
@@ -16,7 +17,6 @@ from tuner.decide.prospects import (
     chain_predictions,
     objective_score,
     prospects,
-    refused,
 )
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import TIE_MARGIN
@@ -65,7 +65,7 @@ def predictions(arms: Sequence[Arm], evidence: Evidence) -> tuple[Prediction, ..
     Arms whose tau does not follow from one run are left out, by method or because two of their runs disagree.
     """
     found: list[Prediction] = []
-    for arm in (arm for arm in arms if arm.prefix_sum and refused(arm, evidence) is None):
+    for arm in (arm for arm in arms if holds(evidence, arm.chains)):
         for key in evidence.keys:
             found += chain_predictions(arm, evidence, key, arm.chains)
     return tuple(found)
@@ -102,15 +102,16 @@ def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:
             seconds = launch_seconds(evidence, prospect.spec, {k: g.value for k, g in prospect.gains})
             worth = prospect.expected / (seconds or 1.0)
             if best is None or worth > best[0]:
-                role = "confirm" if arm.prefix_sum else "explore"
-                best = (worth, Ask(prospect.spec, role, _why(prospect, evidence, arm), seconds))
+                told = holds(evidence, arm.chains)
+                role = "confirm" if told else "explore"
+                best = (worth, Ask(prospect.spec, role, _why(prospect, evidence, told), seconds))
     return best[1] if best else None
 
 
-def _why(prospect: Prospect, evidence: Evidence, arm: Arm) -> str:
+def _why(prospect: Prospect, evidence: Evidence, told: bool) -> str:
     key, gain = prospect.best
     better, place = BETTER[evidence.objective], f"at {where(key)}"
-    said = "predicted" if arm.prefix_sum else "guessed (one N of a lookup method does not tell another)"
+    said = "predicted" if told else "guessed (one N of a lookup method does not tell another until two agree)"
     bounds = f"[{gain.low - 1:+.0%}, {gain.high - 1:+.0%}]"
     if gain.value > 1 + TIE_MARGIN:
         return f"{said} {gain.value - 1:.0%} {better} than everything measured {place} {bounds}"
@@ -120,7 +121,7 @@ def _why(prospect: Prospect, evidence: Evidence, arm: Arm) -> str:
 def _search(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:
     """Trees, and lookup methods whose prefix sum was refused: one run does not tell the next."""
     for arm in arms:
-        told = refused(arm, evidence)
+        told = refused(evidence, arm.chains)
         settings = tuple(arm.of(tree) for tree in arm.trees) + (arm.chains if told or arm.trees else ())
         if not any(spec in launched for spec in settings) or not _near_best(arm, evidence):
             continue

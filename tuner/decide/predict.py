@@ -16,7 +16,7 @@ from tuner.measure.statistics import Array, Estimate, resampling
 from tuner.measure.summary import CellSummary
 from tuner.spec.speculation import SpecConfig
 
-RESAMPLES = 1000
+RESAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from scipy.special import ndtr
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.predict import Prediction, Terms, predict_chains
-from tuner.measure.acceptance import AcceptanceCounts
-from tuner.measure.profile import PrefixSum, by_prompt, prefix_sum, profile_of
+from tuner.decide.prefix_rule import holds, refused
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import TIE_MARGIN, Estimate
 from tuner.measure.summary import CellSummary
@@ -21,9 +19,9 @@ from tuner.spec.speculation import OFF, SpecConfig
 
 #: A setting with a smaller chance to win by more than a tie, in every cell, is not launched.
 LEAST_CHANCE = 0.1
-#: What a lookup method's prefix sum is trusted with, standard deviation of TPOT as a share: enough to choose a launch
-#: by, never to report a figure.
-LOOKUP_STRAY = 0.1
+#: What an untested prefix sum of a lookup method is trusted with, standard deviation of TPOT as a share: enough to
+#: choose a launch by, never to report a figure.
+UNTESTED_STRAY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def prospects(arm: Arm, evidence: Evidence) -> tuple[Prospect, ...]:
     """Of every chain of the arm that was not launched, where its prefix sum was not refused."""
     launched = {one.spec for one in evidence.tried}
     open_specs = [spec for spec in arm.chains if spec not in launched]
-    if not open_specs or refused(arm, evidence) is not None:
+    if not open_specs or refused(evidence, arm.chains) is not None:
         return ()
     gains: dict[SpecConfig, list[tuple[CellKey, Estimate]]] = {}
     for key in evidence.keys:
@@ -74,28 +72,9 @@ def chain_predictions(
     measured = [c for spec in arm.chains if (c := cell_of(evidence, spec, key)) is not None]
     if off is None or not measured:
         return ()
-    stray = 0.0 if arm.prefix_sum else LOOKUP_STRAY
+    stray = 0.0 if holds(evidence, arm.chains) else UNTESTED_STRAY
     terms = Terms(evidence.objective, dict(evidence.slo_ms), evidence.seed, stray)
     return predict_chains(off, measured, specs, terms, against)
-
-
-def refused(arm: Arm, evidence: Evidence) -> PrefixSum | None:
-    """The first pair of measured N whose acceptance contradicts the prefix sum; None: no pair does."""
-    told: dict[tuple[float, int], list[AcceptanceCounts]] = {}
-    for one in evidence.tried:
-        if one.spec in arm.chains:
-            for key in one.cells:
-                cell = one.trial.cell(key)
-                told.setdefault((key.temperature, one.spec.n), []).extend(
-                    by_prompt(cell.completed, one.spec.n) if cell else []
-                )
-    for temperature in {t for t, _ in told}:
-        runs = [profile_of(told[t, n], evidence.seed) for t, n in sorted(told) if t == temperature]
-        known = [profile for profile in runs if profile is not None and profile.n > 0]
-        for shorter, longer in itertools.pairwise(known):
-            if shorter.n < longer.n and not (found := prefix_sum(shorter, longer)).holds:
-                return found
-    return None
 
 
 def best_measured(evidence: Evidence, key: CellKey) -> CellSummary | None:

@@ -8,20 +8,21 @@ temperature and to the fitted step time; the same prompts are resampled for ever
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.decide.evidence import Evidence
+from tuner.decide.prefix_rule import holds
 from tuner.decide.step_line import StepPoint, fit_line
 from tuner.measure.records import CellKey
 from tuner.measure.rows import RequestRows
 from tuner.measure.statistics import Array, Estimate, estimate_of, is_tie, resampling
 from tuner.measure.summary import CellSummary
-from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, SpecConfig
+from tuner.spec.speculation import SpecConfig
 
-RESAMPLES = 1000
+RESAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,13 +69,18 @@ def _time_per_token(
 ) -> dict[SpecConfig, Standing]:
     """Mean logarithm of TPOT, times own tau over pooled tau, times fitted over own step time."""
     found = {}
-    lines = _fitted_steps(paired, weights)
+    arms: dict[object, list[SpecConfig]] = {}
+    for spec in (s for s in evidence.specs() if s.n):
+        arms.setdefault(spec.arm, []).append(spec)
+    shared = {arm for arm, chains in arms.items() if holds(evidence, chains)}
+    lines = _fitted_steps(paired, weights, shared)
     for spec, rows in paired.items():
         log_tpot = np.log(rows.tpot_s)
         value, draws = float(log_tpot.mean()), weights @ log_tpot / len(rows)
         if not spec.is_off and not spec.tree:
             here = _tau(rows.steps, rows.tau[:, spec.n - 1], weights)
-            pooled = _tau(rows.steps, _pooled_tau(evidence, key, spec, rows), weights)
+            told = _pooled_tau(_runs(evidence, key.temperature, spec, spec.arm in shared), spec, rows)
+            pooled = _tau(rows.steps, told, weights)
             value += math.log(here[0] / pooled[0])
             draws = draws + np.log(here[1] / pooled[1])
         if spec in lines:
@@ -89,14 +95,11 @@ def _tau(steps: Array, tau: Array, weights: Array) -> tuple[float, Array]:
     return float(steps @ tau / steps.sum()), weights @ (steps * tau) / (weights @ steps)
 
 
-def _pooled_tau(evidence: Evidence, key: CellKey, spec: SpecConfig, rows: RequestRows) -> Array:
-    """tau(n) of each request, by prompt, from all runs of the arm at this temperature that tell it.
-
-    Position by position for drafts whose a_k do not depend on N; for others from runs at the same N.
-    """
+def _pooled_tau(runs: Iterable[CellSummary], spec: SpecConfig, rows: RequestRows) -> Array:
+    """tau(n) of each request, by prompt, position by position from all runs that tell it."""
     place = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for _, prompt in rows.ids))}
     reached, steps = np.zeros((len(place), spec.n)), np.zeros((len(place), spec.n))
-    for cell in _runs(evidence, key.temperature, spec):
+    for cell in runs:
         own = cell.rows
         assert own is not None
         keep = [i for i, (_, prompt) in enumerate(own.ids) if prompt in place]
@@ -109,8 +112,8 @@ def _pooled_tau(evidence: Evidence, key: CellKey, spec: SpecConfig, rows: Reques
     return np.asarray(tau[[place[prompt] for _, prompt in rows.ids]])
 
 
-def _runs(evidence: Evidence, temperature: float, spec: SpecConfig) -> Iterable[CellSummary]:
-    any_n = spec.method in AUTOREGRESSIVE_METHODS
+def _runs(evidence: Evidence, temperature: float, spec: SpecConfig, any_n: bool) -> Iterable[CellSummary]:
+    """Cells of the arm at one temperature: at any N where one N tells another, else at the same N."""
     for one in evidence.tried:
         same = one.spec == spec or (any_n and one.spec.arm == spec.arm and one.spec.n > 0)
         for key, cell in one.cells.items() if same else ():
@@ -118,11 +121,13 @@ def _runs(evidence: Evidence, temperature: float, spec: SpecConfig) -> Iterable[
                 yield cell
 
 
-def _fitted_steps(paired: Mapping[SpecConfig, RequestRows], weights: Array) -> dict[SpecConfig, tuple[float, Array]]:
-    """log(fitted L / own L) and resamples, for every drafting chain of an autoregressive method."""
+def _fitted_steps(
+    paired: Mapping[SpecConfig, RequestRows], weights: Array, shared: Set[object]
+) -> dict[SpecConfig, tuple[float, Array]]:
+    """log(fitted L / own L) and resamples, for every chain of the arms in `shared`."""
     found = {}
     off = [spec for spec in paired if spec.is_off]
-    arms = dict.fromkeys(s.arm for s in paired if s.method in AUTOREGRESSIVE_METHODS and s.n)
+    arms = dict.fromkeys(s.arm for s in paired if s.n and s.arm in shared)
     for arm in arms:
         specs = off + sorted((s for s in paired if s.arm == arm and s.n), key=lambda s: s.n)
         steps = [_step(paired[spec], weights) for spec in specs]

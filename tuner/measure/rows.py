@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.measure.acceptance import request_counts
+from tuner.measure.acceptance import AcceptanceCounts
 from tuner.measure.records import RequestRecord
 from tuner.measure.statistics import Array
 from tuner.spec.speculation import SpecConfig
@@ -44,17 +45,18 @@ class RequestRows:
         )  # fmt: skip
 
 
-def request_rows(done: Sequence[RequestRecord], spec: SpecConfig) -> RequestRows:
-    """Of the requests whose decoding time and verify steps are known; `done`: completed ones."""
+def request_rows(
+    done: Sequence[RequestRecord], told: Sequence[AcceptanceCounts | None], spec: SpecConfig
+) -> RequestRows:
+    """Of the requests whose decoding time and verify steps are known. `told`: the counts of each of `done`."""
     kept, steps, taus = [], [], []
-    for request in done:
-        counts = None if spec.is_off else request_counts(request, spec.depth)
+    for request, counts in zip(done, told, strict=True):
         verify = request.n_out - 1 if spec.is_off else counts.verify_steps if counts else None
         if request.tpot_s is None or request.ttft_s is None or not verify:
             continue
         kept.append(request)
         steps.append(verify)
-        taus.append([] if counts is None else [1 + sum(counts.reached[:n]) / verify for n in range(1, spec.depth + 1)])
+        taus.append([1 + sum_ / verify for sum_ in itertools.accumulate(counts.reached)] if counts else [])
     return RequestRows(
         ids=tuple((r.index, r.prompt) for r in kept),
         tasks=tuple(r.task for r in kept),

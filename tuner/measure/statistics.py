@@ -109,6 +109,14 @@ def bootstrap_sums(
     return [estimate_of(float(value), draws[:, i], len(data)) for i, value in enumerate(values)]
 
 
+def bootstrap_median(values: Sequence[float], seed: int = 0) -> Estimate | None:
+    """`bootstrap` of the median, many times faster."""
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < 2:
+        return None
+    return estimate_of(float(np.median(data)), _medians(data, resampling(len(data), seed)), len(data))
+
+
 def bootstrap_median_ratio(rows: Sequence[Sequence[float]], seed: int = 0) -> Estimate | None:
     """`bootstrap(rows, median_ratio)`, many times faster: a resample's median is found by counting."""
     data = np.asarray(rows, dtype=np.float64)

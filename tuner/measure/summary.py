@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.measure.acceptance import AcceptanceCounts, cell_counts, request_counts
+from tuner.measure.acceptance import AcceptanceCounts, pool, request_counts
 from tuner.measure.records import Cell, CellKey, RequestRecord, percentile
 from tuner.measure.rows import RequestRows, request_rows
-from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_sums, mean, median
+from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_median, bootstrap_sums, mean
 from tuner.spec.speculation import SpecConfig
 
 
@@ -40,28 +40,30 @@ class CellSummary:
 def summarise(cell: Cell, spec: SpecConfig, slo_ms: Mapping[str, float], seed: int = 0) -> CellSummary:
     """All figures of a cell. `slo_ms`: objectives by name (`ttft_p95_ms`), from which goodput is counted."""
     done = cell.completed
-    counts = None if spec.is_off else cell_counts(done, spec.depth)
-    tau, alpha, a = _acceptance(done, spec, seed)
-    tpots = [[r.tpot_s] for r in done if r.tpot_s is not None]
-    ttfts = [[r.ttft_s] for r in done if r.ttft_s is not None]
+    told = [None if spec.is_off else request_counts(r, spec.depth) for r in done]
+    counts = pool([c for c in told if c is not None])
+    tau, alpha, a = _acceptance([c for c in told if c is not None], seed)
+    rows = request_rows(done, told, spec)
+    tpots = [r.tpot_s for r in done if r.tpot_s is not None]
+    ttfts = [r.ttft_s for r in done if r.ttft_s is not None]
     return CellSummary(
         key=cell.key,
         spec=spec,
         requests=len(done),
         failed=len(cell.measured) - len(done),
-        tpot_p50_s=bootstrap(tpots, median, seed),
-        tpot_mean_s=bootstrap(tpots, mean, seed),
-        ttft_p50_s=bootstrap(ttfts, median, seed),
+        tpot_p50_s=bootstrap_median(tpots, seed),
+        tpot_mean_s=bootstrap_sums([[t, 1.0] for t in tpots], _first_over_second, seed)[0],
+        ttft_p50_s=bootstrap_median(ttfts, seed),
         throughput_tok_s=_throughput(cell, seed),
         goodput=_goodput(cell.measured, slo_ms, seed),
-        step_s=_step_time(done, spec, seed),
+        step_s=_step_time(rows, seed),
         counts=counts,
         tau=tau,
         alpha=alpha,
         a=a,
         percentiles_s=_percentiles(done),
         client_limited=cell.health.limited,
-        rows=request_rows(done, spec),
+        rows=rows,
     )
 
 
@@ -121,15 +123,10 @@ def _goodput(measured: Sequence[RequestRecord], slo_ms: Mapping[str, float], see
     return bootstrap([[float(meets_slo(r, slo_ms))] for r in measured], mean, seed)
 
 
-def _step_time(done: Sequence[RequestRecord], spec: SpecConfig, seed: int) -> Estimate | None:
+def _step_time(rows: RequestRows, seed: int) -> Estimate | None:
     """L: decoding time over verify steps, pooled."""
-    rows = []
-    for request in done:
-        steps = verify_steps(request, spec)
-        if steps and len(request.chunks) > 1:
-            rows.append([request.chunks[-1][0] - request.chunks[0][0], float(steps)])
-    (step_s,) = bootstrap_sums(rows, _first_over_second, seed)
-    return step_s
+    pairs = np.stack([rows.decode_s, rows.steps], axis=1).tolist()
+    return bootstrap_sums(pairs, _first_over_second, seed)[0] if pairs else None
 
 
 def _first_over_second(total: Array) -> Array:
@@ -137,10 +134,9 @@ def _first_over_second(total: Array) -> Array:
 
 
 def _acceptance(
-    done: Sequence[RequestRecord], spec: SpecConfig, seed: int
+    counts: Sequence[AcceptanceCounts], seed: int
 ) -> tuple[Estimate | None, Estimate | None, tuple[Estimate, ...] | None]:
     """tau, alpha and a_1..a_N with intervals from one resampling of requests."""
-    counts = [c for c in (request_counts(r, spec.depth) for r in done) if c] if not spec.is_off else []
     if len(counts) < 2 or not sum(c.drafting_steps for c in counts):
         return None, None, None
     width = max(c.n for c in counts)

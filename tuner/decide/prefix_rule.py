@@ -1,0 +1,67 @@
+"""Whether one run of an arm tells tau of every smaller N: assumed where drafting is autoregressive, tested elsewhere.
+
+Two measured N that disagree refuse it for any method (DEFINITIONS, Formulas).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.decide.evidence import Evidence
+from tuner.measure.profile import Figure, PrefixSum
+from tuner.measure.statistics import bootstrap_sums
+from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, LOOKUP_METHODS, SpecConfig
+
+RESAMPLES = 500
+
+
+def refused(evidence: Evidence, chains: Sequence[SpecConfig]) -> PrefixSum | None:
+    """The first pair of launched N whose acceptance contradicts the prefix sum; None: no pair does, or none exists."""
+    return next((pair for pair in pairs(evidence, chains) if not pair.holds), None)
+
+
+def holds(evidence: Evidence, chains: Sequence[SpecConfig]) -> bool:
+    """Lookups need two launched N that agree; `chains`: of one arm."""
+    if not chains or chains[0].method not in AUTOREGRESSIVE_METHODS | LOOKUP_METHODS:
+        return False
+    told = pairs(evidence, chains)
+    return all(pair.holds for pair in told) and (bool(told) or chains[0].method in AUTOREGRESSIVE_METHODS)
+
+
+def pairs(evidence: Evidence, chains: Sequence[SpecConfig]) -> tuple[PrefixSum, ...]:
+    """Neighbouring launched N at one temperature, set against each other."""
+    wanted = set(chains)
+    launched = sorted({one.spec for one in evidence.tried if one.spec in wanted and one.cells}, key=lambda s: s.n)
+    if len(launched) < 2:
+        return ()
+    found = []
+    for temperature in dict.fromkeys(key.temperature for key in evidence.keys):
+        runs = [(spec.n, _taus(evidence, spec, temperature)) for spec in launched]
+        known = [(n, taus) for n, taus in runs if taus]
+        for (shorter, own), (longer, told) in itertools.pairwise(known):
+            found.append(PrefixSum(shorter, longer, own[-1], told[shorter - 1]))
+    return tuple(found)
+
+
+def _taus(evidence: Evidence, spec: SpecConfig, temperature: float) -> list[Figure]:
+    """tau(1..n) of all loads at one temperature; a prompt is one unit, however often it ran."""
+    cells = [one.cells[key] for one in evidence.tried if one.spec == spec for key in one.cells]
+    told = [c.rows for c in cells if c.key.temperature == temperature and c.rows and c.rows.tau.shape[1] >= spec.n]
+    if not told:
+        return []
+    prompts = [prompt for rows in told for _, prompt in rows.ids]
+    place = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
+    at = np.array([place[prompt] for prompt in prompts], dtype=np.intp)
+    steps = np.concatenate([rows.steps for rows in told])
+    emitted = np.concatenate([rows.tau[:, : spec.n] * rows.steps[:, None] for rows in told])
+    sums = np.zeros((len(place), spec.n + 1))
+    np.add.at(sums, at, np.column_stack([steps, emitted]))
+    estimates = bootstrap_sums(sums.tolist(), lambda total: total[..., 1:] / total[..., :1], evidence.seed, RESAMPLES)
+    total = sums.sum(axis=0)
+    return [
+        Figure(e.value, e.low, e.high) if e else Figure(float(value))
+        for e, value in zip(estimates, total[1:] / total[0], strict=True)
+    ]
