@@ -43,6 +43,11 @@ def read_question(path: Path) -> Question:
     return settle(question)
 
 
+def look_at(path: Path) -> tuple[Looked, ...]:
+    """What `read_question` would judge, without judging: for `tuner check --workload`."""
+    return look(resolve(load_workload(path), path))
+
+
 def look(question: Question) -> tuple[Looked, ...]:
     """All findings of a workload: off first, then every setting, for every engine."""
     demand = demand_of(question.workload, question.prompts)

@@ -124,7 +124,7 @@ def resolve(workload: Workload, path: Path) -> Question:
         removed += gone
     return Question(
         workload, path.read_text(encoding="utf-8"), environments, target, tuple(arms), tuple(removed),
-        _prompts(workload, base),
+        workload_prompts(workload, base),
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def check_engines(question: Question) -> None:
             )
 
 
-def _prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:
+def workload_prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:
     """As many prompts as the largest cell sends, mixed by share, in one order for every arm."""
     loads = [Load(concurrency=c) for c in workload.traffic.concurrency] + [Load(rate=r) for r in workload.traffic.rates]
     count = max(sum(cell_size(workload, load)) for load in loads)

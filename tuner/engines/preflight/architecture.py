@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner.engines.checkpoint import Checkpoint
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.finding import Finding, error, note, warning
 from tuner.engines.preflight.kinds import (
@@ -31,11 +32,12 @@ _WORDS = {
 _MAY_BE_WHOLE = frozenset({"draft_model", "eagle3", "eagle", "mtp", "dflash", "dspark"})
 
 
-def fitting_method(asked: Asked) -> str:
-    """The method to emit: what the checkpoint is, where that differs from what was asked and the engine has it."""
-    kind = kind_of(asked.draft) if asked.draft else None
-    mixed_up = {"eagle", "eagle3", "draft_model", "medusa", "dflash", "dspark"}
-    return kind if kind in METHODS and kind != asked.method and asked.method in mixed_up else asked.method
+def fitting_method(method: str, draft: Checkpoint | None) -> str:
+    """The method to emit: what the checkpoint is, where that is plain and not what was asked."""
+    kind = kind_of(draft) if draft else None
+    if kind == WHOLE_MODEL:
+        return "draft_model" if method == "medusa" else method
+    return kind if kind in METHODS and method in DRAFT_METHODS else method
 
 
 def target_is_whole(asked: Asked) -> Iterator[Finding]:
@@ -63,7 +65,7 @@ def method_fits(asked: Asked) -> Iterator[Finding]:
         return
     kind, method = kind_of(asked.draft), asked.method
     if kind == MLP_SPECULATOR:
-        yield _mlp_speculator(asked)
+        yield mlp_speculator(asked.draft.name, asked.options.tensor_parallel)
     elif kind == WHOLE_MODEL and method == "medusa":
         yield error("method.fits", f"{_said(asked)}, with no Medusa heads: use method draft_model")
     elif kind not in (None, method, WHOLE_MODEL) or (kind == WHOLE_MODEL and method not in _MAY_BE_WHOLE):
@@ -91,12 +93,12 @@ def _what_happens(asked: Asked, kind: str) -> str:
     return f"method {asked.method} cannot load it; "
 
 
-def _mlp_speculator(asked: Asked) -> Finding:
-    tp = asked.options.tensor_parallel
-    forced = f", and with tensor_parallel {tp} that forced the draft's own to 1" if tp > 1 else ""
+def mlp_speculator(draft: str, tensor_parallel: int) -> Finding:
+    """C09, last part: what became of a method that only the old engine had."""
+    forced = f", and with tensor_parallel {tensor_parallel} forced the draft's own to 1" if tensor_parallel > 1 else ""
     return error(
         "method.gone",
-        f"{asked.spec.draft} is an MLP speculator, which vLLM loads no more: the class is commented out since the V1 "
+        f"{draft} is an MLP speculator, which vLLM loads no more: the class is commented out since the V1 "
         f"engine, and 0.33 has no such method; only the V0 engine (0.8 and earlier) ran it{forced}; use an EAGLE head, "
         "a draft model or ngram",
         "vllm/model_executor/models/registry.py (0.32)",
