@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tuner.cli import acceptance, check, engine, init, model, recommend, report, schema, theory
+from tuner.cli import acceptance, check, doctor, engine, init, model, recommend, report, schema, theory
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("recommend")(recommend.recommend)
 app.command("report")(report.report)
 app.command("acceptance")(acceptance.acceptance)
 app.command("check", epilog=check.EXAMPLES)(check.check)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(engine.app, name="engine")
 app.add_typer(model.app, name="model")
 app.add_typer(theory.app, name="theory")
