@@ -12,7 +12,7 @@ from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.draft_map import reduced_size
 from tuner.engines.preflight.expected import Dims, Expected
 from tuner.engines.preflight.finding import Finding, error, note, warning
-from tuner.engines.preflight.kinds import attention_inputs, is_speculators
+from tuner.engines.preflight.kinds import WHOLE_MODEL, attention_inputs, is_speculators, kind_of
 from tuner.engines.preflight.layers import taps_read
 from tuner.engines.preflight.shape import LlamaShape, text_config
 
@@ -43,7 +43,7 @@ def weights_are_there(asked: Asked) -> Iterator[Finding]:
 def tensors_fit(asked: Asked) -> Iterator[Finding]:
     """EAGLE-3, EAGLE-1/2 and draft models, tensor by tensor."""
     draft = asked.draft
-    if draft is None or not draft.tensors:
+    if draft is None or not draft.tensors or (asked.method != "draft_model" and kind_of(draft) == WHOLE_MODEL):
         return
     if any(_PACKED.search(name) for name in draft.tensors):
         yield from _quantised(draft)
