@@ -1,4 +1,4 @@
-"""Reading checkpoints without torch: folders, shards, the hub's cache, broken files; sizes and capacity from configs."""
+"""Reading checkpoints without torch: folders, shards, the hub's cache, broken files; sizes and capacity."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_requests_that_fit_c23() -> None:
 
 
 def test_capacity_with_a_draft() -> None:
-    """1,000 tokens of 100 B, a draft of 10,000 B and 25 B a token: 90,000 / 125 = 720. Held four times: 60,000 / 200."""
+    """1,000 tokens of 100 B, a draft of 10,000 B and 25 B a token: 90,000 / 125 = 720. Held 4 times: 60,000 / 200."""
     assert capacity_with_draft(1000, 100, 25, 10_000) == 720
     assert capacity_with_draft(1000, 100, 25, 10_000, copies=4) == 300
     assert capacity_with_draft(1000, 100, 25, 200_000) == 0

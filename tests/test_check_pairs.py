@@ -1,4 +1,4 @@
-"""Preflight on hand-written pairs: every field case of a misconfigured draft, every rule on formats, and valid pairs."""
+"""Preflight on hand-written pairs: every field case of a wrong draft, every rule on formats, and valid pairs."""
 
 from __future__ import annotations
 

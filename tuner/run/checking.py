@@ -76,6 +76,7 @@ def check_typed(typed: Typed) -> Checked:
     target = find_model(typed.target)
     draft = find_model(typed.draft) if typed.draft not in (None, NO_DRAFT) else None
     options, demand = _launch(typed, environment)
+    chosen = _options(typed.options)
     files = _read(target), _read(draft) if draft else None
     wanted = _method(typed.method, *files)
     outcome = shaped(typed, wanted, environment.engine, *files)
@@ -84,7 +85,7 @@ def check_typed(typed: Typed) -> Checked:
         findings.append(_unknown(wanted, draft, options.tensor_parallel))
         return Checked(environment.engine, environment.version, wanted, None, None, tuple(findings))
     try:
-        spec = _spec(wanted, draft, outcome, _options(typed.options))
+        spec = _spec(wanted, draft, outcome, chosen)
     except UserError as refusal:
         findings.append(error("setting.possible", str(refusal)))
         return Checked(environment.engine, environment.version, wanted, wanted, None, tuple(findings))
