@@ -14,6 +14,7 @@ from tuner.engines.environments import Environment, as_stored, known_defects
 from tuner.errors import EngineError
 from tuner.measure.records import Trial
 from tuner.report.advice import headline
+from tuner.report.capacity import capacity_cautions
 from tuner.report.data import ReportInput
 from tuner.report.engines import engines_page, winner
 from tuner.report.recommendation_json import recommendation_json
@@ -82,7 +83,10 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         predictions=predictions(resolved.arms, evidence),
         deploy=_deploy(environment, resolved.target, evidence, workload),
         status=_status(store, trials),
-        cautions=tuple(cautions(evidence, environment, resolved)),
+        cautions=(
+            *cautions(evidence, environment, resolved),
+            *capacity_cautions(trials, workload.traffic.max_output_tokens),
+        ),
         records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
 
