@@ -136,7 +136,7 @@ def limits() -> Iterator[Checkup]:
 def clocks(package: Path) -> Iterator[Checkup]:
     """The clock that measures, and the one that dates: the latter must not be before the files that are here."""
     info = time.get_clock_info("monotonic")
-    text = f"monotonic clock in steps of {info.resolution:.0e} s"
+    text = f"monotonic clock in steps of {info.resolution:g} s"
     if info.resolution > FINEST_STEP_S or not info.monotonic:
         yield fail("clock", text, "latencies of milliseconds cannot be told with it: use another machine")
     else:
