@@ -1,6 +1,6 @@
 """Synthetic truths: step times and acceptance that are known, and measurements of them with noise, request by request.
 
-A truth has four loads of 1 to 64, two drafts with weights and a text lookup, N = 1..8 each: with off, 25 settings.
+A truth has three loads of 1 to 64, two drafts with weights and a text lookup, N = 1..8 each: with off, 25 settings.
 Step times are linear, convex or MoE-like (they rise early and level off) in the tokens verified, plus a start cost of
 drafting and a price per drafted token. Acceptance is constant, decaying or rising by position, and differs between
 requests. Every setting runs the same prompts, so that measurements are paired as the tuner pairs them.
@@ -168,7 +168,7 @@ def truth(seed: int) -> Truth:
     rng = np.random.default_rng([seed, 0])
     kind = ("linear", "convex", "moe")[int(rng.integers(3))]
     growth = {"linear": 1.0, "convex": rng.uniform(1.2, 1.8), "moe": rng.uniform(0.3, 1.2)}[kind]
-    levels = sorted(int(b) for b in rng.choice([1, 2, 4, 8, 16, 32, 64], size=4, replace=False))
+    levels = sorted(int(b) for b in rng.choice([1, 2, 4, 8, 16, 32, 64], size=3, replace=False))
     return Truth(
         seed, kind, tuple(levels), float(np.exp(rng.uniform(np.log(0.005), np.log(0.1)))),
         float(np.exp(rng.uniform(np.log(32), np.log(1024)))), float(growth),

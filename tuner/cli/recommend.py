@@ -9,7 +9,16 @@ import typer
 
 
 def recommend(
-    workload: Annotated[Path, typer.Argument(help="a workload.yaml; `tuner init` writes one to start from")],
+    workload: Annotated[
+        Path | None, typer.Argument(help="a workload.yaml; `tuner init` writes one to start from")
+    ] = None,
+    told: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="measure nothing: advise from results others measured"),
+    ] = None,
+    served: Annotated[
+        Path | None, typer.Option("--workload", metavar="FILE", help="with --from: what will be served")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="go on with the newest unfinished study of this workload")] = False,
     reports: Annotated[Path, typer.Option(help="where studies and reports are kept")] = Path("reports"),
     outputs: Annotated[Path, typer.Option(help="where the deployable files are written")] = Path("outputs"),
@@ -27,7 +36,19 @@ def recommend(
       tuner recommend profiles/smollm2-chat-cpu.yaml
       tuner recommend workload.yaml --minutes 30 --launches 5
       tuner recommend workload.yaml --resume --json
+      tuner recommend --from results.csv --workload workload.yaml
+
+    --from reads CSV (method,n,steps,topk,nodes,concurrency,temperature,task,share,tpot_ms,tpot_se_ms,ttft_p50_ms,
+    ttft_p95_ms,e2e_p50_ms,throughput_tok_s,tau,a_1,a_2,... any that suffice), the JSON of `vllm bench serve` and of
+    AIPerf, or a folder of them. An N that was not measured is predicted where the rule allows, and called so.
     """
+    if told is not None:
+        typer.echo(_from_results(told, served or workload, as_json))
+        return
+    if workload is None:
+        from tuner.errors import UserError
+
+        raise UserError("give a workload.yaml (`tuner init` writes one), or results with --from")
     import asyncio
 
     from tuner.cli.progress import progress
@@ -48,3 +69,11 @@ def recommend(
             raise Interrupted(f"interrupted; {store.folder} keeps every finished cell: go on with --resume") from None
         report = report_study(store, outputs)
     typer.echo(report.to_json() if as_json else report.to_text())
+
+
+def _from_results(told: Path, served: Path | None, as_json: bool) -> str:
+    from tuner.report.told_text import told_json, told_text
+    from tuner.run.imported import advise_from
+
+    advice = advise_from(told, served)
+    return told_json(advice) if as_json else told_text(advice)

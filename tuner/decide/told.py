@@ -1,0 +1,125 @@
+"""Rows that somebody else measured: what each says, and why some are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.errors import UserError
+from tuner.spec.speculation import Tree
+
+#: tau told and 1 + sum of a_k may differ by the rounding of published figures.
+ROUNDING = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRow:
+    """One measured setting in one cell; None: not told. Units as in the names; `share`: of the task in the traffic.
+
+    `tau` counts the bonus token. `where`: file and line, for people. `tp`: GPUs that share the target.
+    """
+
+    where: str
+    method: str
+    n: int = 0
+    tree: Tree | None = None
+    draft: str | None = None
+    concurrency: int | None = None
+    temperature: float | None = None
+    task: str = "all"
+    share: float | None = None
+    tp: int | None = None
+    tpot_ms: float | None = None
+    tpot_se_ms: float | None = None
+    throughput_tok_s: float | None = None
+    throughput_se_tok_s: float | None = None
+    ttft_p50_ms: float | None = None
+    ttft_p95_ms: float | None = None
+    e2e_p50_ms: float | None = None
+    chunk_gap_p50_ms: float | None = None
+    tau: float | None = None
+    a: tuple[float, ...] = ()
+
+    @property
+    def is_off(self) -> bool:
+        return self.method == "off"
+
+    @property
+    def label(self) -> str:
+        name = f"{self.method} ({self.draft})" if self.draft else self.method
+        if self.is_off:
+            return "off"
+        if self.tree:
+            return f"{name} tree d={self.tree.depth} k={self.tree.topk} m={self.tree.nodes}"
+        return f"{name} N={self.n}"
+
+    @property
+    def cell(self) -> tuple[int | None, float | None, int | None]:
+        return (self.concurrency, self.temperature, self.tp)
+
+    @property
+    def most_tau(self) -> int:
+        """tau cannot be more: N + 1 on a chain, min(d + 1, m) on a tree."""
+        return min(self.tree.depth + 1, self.tree.nodes) if self.tree else self.n + 1
+
+    @property
+    def drafted(self) -> int:
+        """What decides a tie: tokens drafted per step."""
+        return self.tree.nodes - 1 if self.tree else self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row, or a figure, that is not believed, and why."""
+
+    what: str
+    reason: str
+
+
+def with_bonus(value: float, bonus_included: bool) -> float:
+    """tau from a tool's own 'acceptance length': some leave the bonus token out."""
+    return value if bonus_included else value + 1
+
+
+def believe(rows: Sequence[ToldRow]) -> tuple[tuple[ToldRow, ...], tuple[Refused, ...]]:
+    """(rows that can be, refusals of those that cannot)."""
+    kept, refused = [], []
+    for row in rows:
+        reason = _impossible(row)
+        if reason is None:
+            kept.append(row)
+        else:
+            refused.append(Refused(f"{row.where}: {row.label}", reason))
+    return tuple(kept), tuple(refused)
+
+
+def _impossible(row: ToldRow) -> str | None:
+    for name in ("tpot_ms", "throughput_tok_s", "ttft_p50_ms", "ttft_p95_ms", "e2e_p50_ms"):
+        value = getattr(row, name)
+        if value is not None and value <= 0:
+            return f"{name} {value:g} is not a time or rate"
+    if row.is_off:
+        return None
+    if row.n < 1 and row.tree is None:
+        return "a drafting method needs n of at least 1"
+    if row.tau is not None and not 1 <= row.tau <= row.most_tau + 1e-9:
+        note = "; is it without the bonus token?" if 0 <= row.tau < 1 else ""
+        return f"tau {row.tau:g} is outside 1..{row.most_tau}{note}"
+    if any(not 0 <= a <= 1 for a in row.a):
+        return "a_k are shares: each must lie in 0..1"
+    if any(later > earlier + 1e-9 for earlier, later in zip(row.a, row.a[1:], strict=False)):
+        return "a_k grow with k: marginal acceptance cannot (are these conditional rates?)"
+    if len(row.a) == row.n and row.a and row.tau is not None and abs((1 + sum(row.a)) / row.tau - 1) > ROUNDING:
+        return f"tau {row.tau:g} and 1 + sum of a_k = {1 + sum(row.a):.3f} contradict each other"
+    return None
+
+
+def one_unit(rows: Sequence[ToldRow], objective: str = "tpot_p50") -> str:
+    """The figure that costs are compared in: the objective's own where off (or every row) has it, else the other."""
+    names = ("throughput_tok_s", "tpot_ms") if objective == "throughput" else ("tpot_ms", "throughput_tok_s")
+    for name in names:
+        measured = [row for row in rows if getattr(row, name) is not None]
+        off = [row for row in rows if row.is_off]
+        if measured and all(getattr(row, name) is not None for row in off):
+            return name
+    raise UserError("no setting has a tpot_ms or a throughput_tok_s beside off: there is nothing to rank by")

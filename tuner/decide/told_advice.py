@@ -1,0 +1,198 @@
+"""Advice from told rows: per cell and for all of them, with ties, worst-case loss and what the rows cannot tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.decide.told import Refused, ToldRow, believe, one_unit
+from tuner.decide.told_costs import Cost, costs, mixed, tied
+from tuner.decide.verdict import MEMORY_ORDER
+from tuner.measure.statistics import TIE_MARGIN
+
+Place = tuple[int | None, float | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CellAdvice:
+    """`gain`: over off, None where off was not told. `best` is the cheapest of `ties` and itself."""
+
+    place: Place
+    best: Cost | None
+    ties: tuple[Cost, ...]
+    gain: float | None
+    costs: tuple[Cost, ...]
+    missed: tuple[tuple[str, str], ...]
+    by_task: tuple[tuple[str, Cost], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToldAdvice:
+    """`verdict`: on, off, mixed, or undecided. `single`: (label, worst loss to a cell's own best), least loss first."""
+
+    verdict: str
+    best: str | None
+    ties: tuple[str, ...]
+    reasons: tuple[str, ...]
+    refused: tuple[Refused, ...]
+    cells: tuple[CellAdvice, ...]
+    single: tuple[tuple[str, float], ...]
+
+
+def advise(
+    told: Sequence[ToldRow],
+    *,
+    objective: str = "tpot_p50",
+    slo_ms: Mapping[str, float] | None = None,
+    temperatures: Sequence[float] | None = None,
+    tp: int | None = None,
+) -> ToldAdvice:
+    """`temperatures`, `tp`: what will be served, None where nobody said; rows of other ones do not carry over."""
+    rows, refused = believe(told)
+    rows, reasons = _carries_over(rows, temperatures, tp)
+    if not rows:
+        return ToldAdvice("undecided", None, (), (*reasons, "no row is left to advise from"), refused, (), ())
+    unit = one_unit(rows, objective)
+    cells = tuple(_cell(place, rows, unit, slo_ms or {}) for place in dict.fromkeys(row.cell for row in rows))
+    single = worst_losses(cells)
+    reasons += tuple(_reasons(cells, unit))
+    best, ties = _overall(cells, single)
+    if len(cells) > 1 and single:
+        reasons += (f"one setting for all cells: {single[0][0]} loses at most {single[0][1]:.1%} to a cell's own best",)
+    return ToldAdvice(_verdict(cells), best, ties, reasons, refused, cells, single)
+
+
+def worst_losses(cells: Sequence[CellAdvice]) -> tuple[tuple[str, float], ...]:
+    """Of every setting that all cells have: the most throughput it loses to a cell's own best, least first."""
+    tables = [{c.row.label: c.value for c in cell.costs} for cell in cells]
+    labels = [label for label in tables[0] if all(label in table for table in tables)] if tables else []
+    losses = [(label, max(1 - min(table.values()) / table[label] for table in tables)) for label in labels]
+    return tuple(sorted(losses, key=lambda pair: pair[1]))
+
+
+def _carries_over(
+    rows: Sequence[ToldRow], temperatures: Sequence[float] | None, tp: int | None
+) -> tuple[tuple[ToldRow, ...], tuple[str, ...]]:
+    """Acceptance falls as temperature rises, and time per step hangs on the GPUs: neither is carried over."""
+    reasons = []
+    kept = tuple(rows)
+    if temperatures is not None and any(row.temperature is not None for row in kept):
+        here = tuple(row for row in kept if row.temperature is None or row.temperature in temperatures)
+        measured = sorted({row.temperature for row in kept if row.temperature is not None})
+        missing = [t for t in temperatures if t not in measured]
+        if missing:
+            shown = ", ".join(f"{t:g}" for t in measured)
+            reasons.append(f"measured at temperature {shown} only: that does not carry over to {missing[0]:g}")
+        kept = here
+    if tp is not None and any(row.tp is not None for row in kept):
+        here = tuple(row for row in kept if row.tp in (None, tp))
+        if len(here) < len(kept):
+            reasons.append(f"rows measured on other than {tp} GPUs are left out: step times do not carry over")
+        kept = here
+    return kept, tuple(reasons)
+
+
+def _cell(place: Place, rows: Sequence[ToldRow], unit: str, slo_ms: Mapping[str, float]) -> CellAdvice:
+    own = [row for row in rows if row.cell == place]
+    by_task = {task: costs([r for r in own if r.task == task], unit) for task in dict.fromkeys(r.task for r in own)}
+    told = {r.task: r.share for r in own if r.share is not None}
+    every = mixed(by_task, {task: told.get(task, 1.0 if not told else 0.0) for task in by_task})
+    missed = tuple(
+        (c.row.label, m) for c in every for m in _missed(c, [r for r in own if r.label == c.row.label], slo_ms)
+    )
+    late = {label for label, _ in missed}
+    fit = [c for c in every if c.row.label not in late]
+    if not fit:
+        return CellAdvice(place, None, (), None, every, missed)
+    fastest = min(fit, key=lambda c: c.value)
+    ties = [c for c in fit if c is fastest or tied(fastest, c)]
+    best = min(ties, key=_preference)
+    off = next((c for c in every if c.row.is_off), None)
+    gain = off.value / best.value if off else None
+    alone = tuple((task, min(own, key=lambda c: c.value)) for task, own in by_task.items() if own)
+    tied_too = tuple(c for c in ties if c is not best)
+    return CellAdvice(place, best, tied_too, gain, every, missed, alone if len(alone) > 1 else ())
+
+
+def _preference(cost: Cost) -> tuple[int, int, str]:
+    method = cost.row.method
+    return (cost.row.drafted, MEMORY_ORDER.index(method) if method in MEMORY_ORDER else 99, cost.row.label)
+
+
+def _missed(cost: Cost, rows: Sequence[ToldRow], slo_ms: Mapping[str, float]) -> list[str]:
+    missed = []
+    for name, limit in slo_ms.items():
+        field = "tpot_ms" if name == "tpot_p50_ms" else name
+        seen = [value for row in rows if (value := getattr(row, field, None)) is not None]
+        if not seen:
+            missed.append(f"{name}: not measured")
+        elif max(seen) > limit:
+            missed.append(f"{name}: {max(seen):g} over {limit:g}")
+    return missed
+
+
+def _overall(cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]]) -> tuple[str | None, tuple[str, ...]]:
+    """The setting with the least geometric-mean cost over all cells, ties resolved to the cheapest."""
+    if len(cells) == 1:
+        best = cells[0].best
+        return (best.row.label if best else None), tuple(c.row.label for c in cells[0].ties)
+    late = {label for cell in cells for label, _ in cell.missed}
+    labels = [label for label, _ in single if label not in late]
+    if not labels:
+        return None, ()
+    tables = [{c.row.label: c for c in cell.costs} for cell in cells]
+    means = {label: math.fsum(math.log(table[label].value) for table in tables) / len(tables) for label in labels}
+    fastest = min(means, key=lambda label: means[label])
+    close = [label for label in labels if means[label] - means[fastest] < math.log1p(TIE_MARGIN)]
+    best_label = min(close, key=lambda label: _preference(tables[0][label]))
+    return best_label, tuple(label for label in close if label != best_label)
+
+
+def _verdict(cells: Sequence[CellAdvice]) -> str:
+    if any(cell.gain is None or cell.best is None for cell in cells):
+        return "undecided"
+    on = [not cell.best.row.is_off for cell in cells if cell.best]
+    return "on" if all(on) else "mixed" if any(on) else "off"
+
+
+def place_text(place: Place) -> str:
+    concurrency, temperature, tp = place
+    said: list[tuple[object, Callable[[], str]]] = [
+        (concurrency, lambda: f"concurrency {concurrency}"),
+        (temperature, lambda: f"temperature {temperature:g}"),
+        (tp, lambda: f"TP {tp}"),
+    ]
+    return ", ".join(text() for value, text in said if value is not None) or "the one cell there is"
+
+
+def _reasons(cells: Sequence[CellAdvice], unit: str) -> list[str]:
+    reasons = []
+    for cell in cells:
+        where = place_text(cell.place)
+        reasons += [f"at {where}, {label} misses the SLO ({text})" for label, text in cell.missed]
+        if cell.best is None:
+            reasons.append(f"at {where} no setting meets the SLO")
+            continue
+        said = f"at {where}, {cell.best.row.label}"
+        if cell.best.row.is_off:
+            rest = [c for c in cell.costs if not c.row.is_off]
+            next_best = min(rest, key=lambda c: c.value, default=None)
+            ratio = f", {cell.best.value / next_best.value:.2f}x with {next_best.row.label}" if next_best else ""
+            said += f" is best{ratio}"
+        elif cell.gain is not None:
+            said += f" is {cell.gain:.2f}x off"
+        else:
+            said += " is best; off was not measured, so whether to speculate at all cannot be said"
+        if cell.ties:
+            said += f"; tied with {', '.join(c.row.label for c in cell.ties)}, and the smaller N wins a tie"
+        for task, alone in cell.by_task:
+            said += f"; for {task} alone {alone.row.label}"
+        if cell.best.predicted:
+            said += f" (predicted, {cell.best.predicted}: measure it before you rely on it)"
+        reasons.append(said)
+    if all(c.sd is None for cell in cells for c in cell.costs if c.predicted is None):
+        reasons.append("no standard error was told: only differences under 1 percent are taken for ties")
+    if unit == "throughput_tok_s":
+        reasons.append("ranked by throughput")
+    return reasons
