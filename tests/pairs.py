@@ -112,9 +112,13 @@ def weights(
     reads: int | None = None,
     embedding: bool = False,
     heads: int = 0,
+    width: int | None = None,
+    vocabulary: int | None = None,
 ) -> tuple[Shapes, dict[str, bytes]]:
     """(dtype and shape of every tensor, bytes of those with values). `reads`: the target's width, if another."""
-    text = config.get("transformer_layer_config", config)
+    text = dict(config.get("transformer_layer_config", config))
+    text |= {"hidden_size": width} if width else {}
+    text |= {"vocab_size": vocabulary} if vocabulary else {}
     found = KINDS[kind](text, config, layer=layer, reads=reads or text["hidden_size"], heads=heads)
     shapes: Shapes = {name: (dtype, shape) for name, shape in found.items()}
     values: dict[str, bytes] = {}

@@ -12,6 +12,8 @@ from tuner.engines.preflight.shape import Shape, shape_of
 from tuner.spec.speculation import Scalar, SpecConfig
 
 Version = tuple[int, ...]
+#: Versions from which vLLM's second model runner takes a method by itself; the others from 0.29 on.
+SECOND_RUNNER: Mapping[str, Version] = {"draft_model": (0, 31), "ngram": (0, 32)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,9 @@ class Asked:
 
     @property
     def v1_runner(self) -> bool:
-        """Whether vLLM 0.32 runs this with its first model runner: on CPU, and for what the second does not have."""
+        """Whether vLLM runs this with its first model runner: on CPU, before the second came, for what that lacks."""
         own = self.method in ("suffix", "medusa") or bool(
             self.chosen.get("parallel_drafting") or self.chosen.get("use_heterogeneous_vocab")
         )
         asked = dict(self.options.env).get("VLLM_USE_V2_MODEL_RUNNER") == "0"
-        return self.device == "cpu" or own or asked
+        return self.device == "cpu" or own or asked or self.version < SECOND_RUNNER.get(self.method, (0, 29))

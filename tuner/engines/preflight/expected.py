@@ -59,16 +59,18 @@ def eagle3(
     whole: int,
     own_embedding: bool,
     extras: Mapping[str, Dims],
+    biased: bool = False,
+    query_normed: bool = False,
 ) -> Expected:
     """EAGLE-3: `fc` joins `taps` hidden states of the target; the first layer reads embedding and state together.
 
     `drafted`, `whole`: draft and target vocabulary. `own_embedding`: the target's cannot be shared, for its width is
-    another. `extras`: norms the config asks for. Names as in `layers.0.`.
+    another. `extras`: norms the config asks for. `query_normed`: as Qwen3 has them. Names as in `layers.0.`.
     """
     needed: dict[str, Dims] = {**extras, "norm.weight": (shape.hidden,)}
     if taps:
         needed["fc.weight"] = (shape.hidden, taps * target_hidden)
-    allowed: dict[str, Dims] = {"t2d": (whole,), "d2t": (drafted,), "mask_hidden": (1, taps * target_hidden)}
+    allowed: dict[str, Dims] = {"t2d": (whole,), "d2t": (drafted,)}
     norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
     for layer in range(shape.layers):
         prefix = f"layers.{layer}."
@@ -76,24 +78,29 @@ def eagle3(
         own = {f"{prefix}{norm}.weight": (shape.hidden,) for norm in norms}
         # Behind the first layer vLLM reads input_layernorm and SGLang hidden_norm; a head may hold either.
         (needed if layer == 0 else allowed).update(own)
-        allowed |= attention_biases(prefix, shape) | query_norms(prefix, shape)
+        needed |= (attention_biases(prefix, shape) if biased else {}) | (
+            query_norms(prefix, shape) if query_normed else {}
+        )
     shared = drafted == whole and shape.hidden == target_hidden
     (allowed if shared else needed)["lm_head.weight"] = (drafted, shape.hidden)
     (needed if own_embedding else allowed)["embed_tokens.weight"] = (whole, shape.hidden)
-    return Expected(needed, allowed)
+    return Expected(needed, allowed, ignored=("rotary_emb.inv_freq", "mask_hidden"))
 
 
-def eagle1(shape: LlamaShape, whole: int) -> Expected:
-    """EAGLE-1 and EAGLE-2: `fc` joins embedding and hidden state, and the first layer has no norm before it."""
+def eagle1(shape: LlamaShape, whole: int, fc_bias: bool, biased: bool = False) -> Expected:
+    """EAGLE-1 and EAGLE-2: `fc` joins embedding and hidden state, and the first layer has no norm before it.
+
+    `fc_bias`: whether the engine has a place for one.
+    """
     needed: dict[str, Dims] = {"fc.weight": (shape.hidden, 2 * shape.hidden)}
-    allowed: dict[str, Dims] = {"fc.bias": (shape.hidden,)}
+    allowed: dict[str, Dims] = {"fc.bias": (shape.hidden,)} if fc_bias else {}
     for layer in range(shape.layers):
         prefix = f"layers.{layer}."
         needed |= attention(prefix, shape, shape.hidden) | mlp(prefix, shape)
         needed[f"{prefix}post_attention_layernorm.weight"] = (shape.hidden,)
         if layer:
             needed[f"{prefix}input_layernorm.weight"] = (shape.hidden,)
-        allowed |= attention_biases(prefix, shape)
+        needed |= attention_biases(prefix, shape) if biased else {}
     for name in ("embed_tokens.weight", "lm_head.weight"):
         allowed[name] = (whole, shape.hidden)
     return Expected(needed, allowed)
@@ -112,8 +119,8 @@ def whole_model(model: Shape, architecture: str) -> Expected | None:
         prefix = f"model.layers.{layer}."
         needed |= attention(prefix, shape, shape.hidden) | mlp(prefix, shape)
         needed |= {f"{prefix}{n}.weight": (shape.hidden,) for n in ("input_layernorm", "post_attention_layernorm")}
-        biases = attention_biases(prefix, shape)
-        (needed if architecture == "Qwen2ForCausalLM" else allowed).update(biases)
+        if architecture == "Qwen2ForCausalLM" or model.biased:
+            needed |= attention_biases(prefix, shape)
         if architecture == "Qwen3ForCausalLM":
             needed |= query_norms(prefix, shape)
     return Expected(needed, allowed)

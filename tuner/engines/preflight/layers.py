@@ -13,6 +13,7 @@ from tuner.engines.preflight.shape import text_config
 AUX_KEY = "eagle_aux_hidden_state_layer_ids"
 DEFAULT_TAPS = 3
 _C07 = "https://github.com/vllm-project/vllm/pull/48113"
+_UNREAD = "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py (0.32); sglang spec_aux_hidden_state.py (0.5.23)"
 _OFFSET = (
     "vllm gpu_model_runner.py and llama.py (0.32) take id k as the state after k layers, sglang llama.py "
     "set_eagle3_layers_to_capture (0.5.18 to 0.5.23) as the one after k + 1"
@@ -73,27 +74,43 @@ def _last(asked: Asked, layers: int) -> int:
 
 
 def layers_mean_the_same(asked: Asked) -> Iterator[Finding]:
-    """EAGLE-3 ids by engine: one list names states one layer apart, so a head for one drafts worse in the other."""
+    """EAGLE-3 ids by engine: one list names states one layer apart, and not every place in the config is read."""
     draft, layers = asked.draft, asked.target_shape.layers
     if draft is None or layers is None or asked.method != "eagle3" or is_speculators(draft.config):
         return
-    ids = (draft.config.get("eagle_config") or {}).get(AUX_KEY) or (
-        draft.config.get(AUX_KEY) if asked.on_vllm else None
-    )
-    if not ids:
-        return
     usual = [2, layers // 2, layers - 3]
-    elsewhere = usual if not asked.on_vllm else [tap - 1 for tap in usual]
-    if list(ids) == elsewhere and elsewhere != [0]:
-        reads = [tap + 1 for tap in ids] if not asked.on_vllm else list(ids)
+    elsewhere = [tap - 1 for tap in usual] if asked.on_vllm else usual
+    read, unread = _lists(asked, draft.config)
+    if read == elsewhere:
+        states = read if asked.on_vllm else [tap + 1 for tap in read]
         yield warning(
             "layers.offset",
-            f"{draft.name} lists layers {list(ids)}, which {asked.engine_text} reads as the states after {reads} "
-            f"layers; heads are usually trained on those after {usual}, and this list means them in "
-            f"{'SGLang' if asked.on_vllm else 'vLLM'}: if so, remove {AUX_KEY} from its config.json, for "
-            "both engines read those states when nothing is listed",
+            f"{draft.name} lists layers {read}, which {asked.engine_text} reads as the states after {states} layers; "
+            f"heads are usually trained on those after {usual}, and this list means them in "
+            f"{'SGLang' if asked.on_vllm else 'vLLM'}: if so, remove {AUX_KEY} from its config.json, for both engines "
+            "read those states when nothing is listed",
             _OFFSET,
         )
+    elif unread and unread not in (usual, [tap - 1 for tap in usual]):
+        place, better = ("eagle_config", "at the top of config.json")
+        if not asked.on_vllm:
+            place, better = ("config.json itself", "in eagle_config")
+        yield warning(
+            "layers.unread",
+            f"{draft.name} lists layers {unread} in {place}, where {asked.engine_text} does not look: it will read the "
+            f"states after {usual} layers; list them {better}",
+            _UNREAD,
+        )
+
+
+def _lists(asked: Asked, config: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """(read, overlooked) by this engine: SGLang looks into eagle_config, vLLM's second runner at the top alone."""
+    top, nested = (list(place.get(AUX_KEY) or ()) for place in (config, config.get("eagle_config") or {}))
+    if not asked.on_vllm:
+        return nested, [] if nested else top
+    if top or asked.v1_runner:
+        return top or nested, []
+    return [], nested
 
 
 def states_fit(asked: Asked) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.engines.checkpoint import Checkpoint
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.expected import Dims, Expected
-from tuner.engines.preflight.finding import Finding, error
+from tuner.engines.preflight.finding import Finding, error, warning
 from tuner.engines.preflight.tensors import compare
 
 _CONFIG = "vllm/transformers_utils/configs/medusa.py (0.32)"
@@ -64,7 +64,9 @@ def _heads(asked: Asked, config: Mapping[str, Any]) -> Iterator[Finding]:
 def _config(asked: Asked, draft: Checkpoint) -> Iterator[Finding]:
     ours = asked.target_shape.hidden
     if "hidden_size" not in draft.config and ours is not None and ours != _ASSUMED_HIDDEN:
-        yield error(
+        # A config alone may be an excerpt; beside weights it is what vLLM will read.
+        say = error if draft.tensors else warning
+        yield say(
             "medusa.hidden",
             f"config.json of {draft.name} has no hidden_size, and vLLM assumes {_ASSUMED_HIDDEN}: add hidden_size: "
             f"{ours}, the target's",

@@ -16,6 +16,8 @@ _C24 = "https://github.com/sgl-project/sglang/issues/4351"
 
 def method_of_quantisation(config: Mapping[str, Any]) -> str | None:
     found = config.get("quantization_config")
+    if isinstance(found, str):
+        return found
     if not isinstance(found, dict):
         return None
     return str(found.get("quant_method") or found.get("quant_algo") or "of an unnamed kind")

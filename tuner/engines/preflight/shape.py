@@ -42,7 +42,7 @@ class LlamaShape:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """None: the config does not say. `tied`: the output matrix is the embedding."""
+    """None: the config does not say. `tied`: the output matrix is the embedding. `biased`: attention has biases."""
 
     hidden: int | None = None
     layers: int | None = None
@@ -61,6 +61,7 @@ class Shape:
     kv_lora_rank: int | None = None
     rope_head_dim: int | None = None
     tied: bool = False
+    biased: bool = False
     dtype: str | None = None
 
     @property
@@ -98,6 +99,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     return Shape(
         **found,
         tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        biased=bool(text.get("attention_bias", config.get("attention_bias", False))),
         dtype=str(dtype).removeprefix("torch.") if dtype else None,
     )
 

@@ -18,7 +18,14 @@ from tuner.engines.preflight.shape import LlamaShape, text_config
 
 _UNCHECKED = "vllm llama_eagle3.py:466 (0.32), sglang llama_eagle3.py (0.5.23): load_weights never says what is missing"
 _PACKED = re.compile(r"\.(weight_packed|weight_scale\w*|qweight|qzeros|scales|g_idx|weight_zero_point|input_scale)$")
-_LLAMA_LIKE = re.compile(r"llama|qwen|mistral|minimax|eagle", re.IGNORECASE)
+#: Heads whose decoder layer is Llama's, by the names of both engines. Latent attention and experts are not listed.
+_LLAMA_HEADS = frozenset(
+    {
+        "LlamaForCausalLM", "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "EagleLlamaForCausalLM",
+        "Eagle3LlamaForCausalLM", "Eagle3MiniMaxM2ForCausalLM", "Eagle3Qwen2_5vlForCausalLM",
+        "Eagle3Qwen3vlForCausalLM", "Eagle3Qwen3ForCausalLM", "Qwen2ForCausalLMEagle", "MistralForCausalLMEagle", "EagleMistralForCausalLM",
+    }
+)  # fmt: skip
 #: SGLang's older names for the norms before fc.
 _LEGACY = {
     "midlayer.": "layers.0.",
@@ -55,7 +62,15 @@ def tensors_fit(asked: Asked) -> Iterator[Finding]:
     if wrong_kind is not None:
         yield wrong_kind
         return
-    yield from compare(asked, wanted, _named(asked))
+    held = _named(asked)
+    yield from compare(asked, wanted, held)
+    if asked.method == "eagle" and not asked.on_vllm and "fc.bias" not in held:
+        yield warning(
+            "tensors.fc_bias",
+            f"{draft.name} holds no fc.bias, which SGLang's EAGLE adds all the same, as it was initialised: acceptance "
+            "suffers a little; add one of zeros",
+            "sglang/srt/models/llama_eagle.py (0.5.23)",
+        )
 
 
 def _quantised(draft: Checkpoint) -> Iterator[Finding]:
@@ -143,11 +158,12 @@ def _wanted(asked: Asked) -> Expected | None:
     whole = asked.target_shape.vocab or asked.draft_shape.vocab
     if asked.method == "draft_model":
         return expected.whole_model(asked.draft_shape, draft.architectures[0]) if draft.architectures else None
-    listed = is_speculators(draft.config) or all(_LLAMA_LIKE.search(name) for name in draft.architectures)
+    listed = is_speculators(draft.config) or set(draft.architectures) <= _LLAMA_HEADS
     if shape is None or whole is None or not listed:
         return None
     if asked.method == "eagle":
-        return expected.eagle1(shape, whole)
+        biased = asked.draft_shape.biased or "Qwen2ForCausalLMEagle" in draft.architectures
+        return expected.eagle1(shape, whole, fc_bias=not asked.on_vllm, biased=biased)
     return _eagle3(asked, draft, shape, whole) if asked.method == "eagle3" else None
 
 
@@ -163,7 +179,14 @@ def _eagle3(asked: Asked, draft: Checkpoint, shape: LlamaShape, whole: int) -> E
         whole=whole,
         own_embedding=shape.hidden != target_hidden,
         extras=_norms(draft, taps, target_hidden),
+        # SGLang builds this layer without biases whatever the config says.
+        biased=asked.draft_shape.biased and asked.on_vllm,
+        query_normed=_is_qwen3(draft),
     )
+
+
+def _is_qwen3(draft: Checkpoint) -> bool:
+    return "Eagle3Qwen3ForCausalLM" in draft.architectures or text_config(draft.config).get("model_type") == "qwen3"
 
 
 def _norms(draft: Checkpoint, taps: int, target_hidden: int) -> dict[str, Dims]:
