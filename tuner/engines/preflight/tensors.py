@@ -22,8 +22,9 @@ _PACKED = re.compile(r"\.(weight_packed|weight_scale\w*|qweight|qzeros|scales|g_
 _LLAMA_HEADS = frozenset(
     {
         "LlamaForCausalLM", "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "EagleLlamaForCausalLM",
-        "Eagle3LlamaForCausalLM", "Eagle3MiniMaxM2ForCausalLM", "Eagle3Qwen2_5vlForCausalLM",
-        "Eagle3Qwen3vlForCausalLM", "Eagle3Qwen3ForCausalLM", "Qwen2ForCausalLMEagle", "MistralForCausalLMEagle", "EagleMistralForCausalLM",
+        "Eagle3LlamaForCausalLM", "Eagle3MiniMaxM2ForCausalLM", "Eagle3Qwen3ForCausalLM", "Qwen2ForCausalLMEagle",
+        "Eagle3Qwen2_5vlForCausalLM", "Eagle3Qwen3vlForCausalLM", "MistralForCausalLMEagle",
+        "EagleMistralForCausalLM",
     }
 )  # fmt: skip
 #: SGLang's older names for the norms before fc.
