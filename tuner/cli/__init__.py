@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from tuner.cli import acceptance, check, doctor, engine, init, model, recommend, report, schema, theory
+from tuner.cli import acceptance, check, doctor, engine, init, model, plan, recommend, report, schema, theory
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("recommend")(recommend.recommend)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("report")(report.report)
 app.command("acceptance")(acceptance.acceptance)
 app.command("check", epilog=check.EXAMPLES)(check.check)

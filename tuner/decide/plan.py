@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
@@ -53,7 +53,11 @@ def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> Ask | No
     why = "off once more: how far it drifted bounds what differences can be believed"
     again = Ask(OFF, "baseline-again", why, launch_seconds(evidence, OFF))
     if launches_left > 1:
-        following = _explore(arms, evidence, launched) or _confirm(arms, evidence) or _search(arms, evidence, launched)
+        following = (
+            next(explorations(arms, evidence, launched), None)
+            or _confirm(arms, evidence)
+            or _search(arms, evidence, launched)
+        )
         if following is not None:
             return following
     return again if len(launched) > 1 else None
@@ -75,7 +79,7 @@ def _closed(evidence: Evidence) -> bool:
     return evidence.tried[-1].trial.role == "baseline-again"
 
 
-def _explore(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:
+def explorations(arms: Sequence[Arm], evidence: Evidence, launched: Set[SpecConfig]) -> Iterator[Ask]:
     """Each arm once at its largest chain, or at its largest tree where it has no chain."""
     for arm in arms:
         if any(spec in launched for spec in arm.configs):
@@ -88,8 +92,7 @@ def _explore(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig])
             why = f"{arm.method} at its largest tree"
         else:
             continue
-        return Ask(spec, "explore", why, launch_seconds(evidence, spec))
-    return None
+        yield Ask(spec, "explore", why, launch_seconds(evidence, spec))
 
 
 def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:

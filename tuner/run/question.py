@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,16 +97,24 @@ def cell_size(workload: Workload, load: Load) -> tuple[int, int]:
     return warmup, max(workload.measure.requests, workload.measure.waves * in_flight)
 
 
-def resolve(workload: Workload, path: Path) -> Question:
-    """Find everything the workload names; paths are relative to the folder of `path`."""
+def resolve(
+    workload: Workload,
+    path: Path,
+    engine_at: Callable[[str], Environment] = find_environment,
+    weights_at: Callable[[str], str] = find_model,
+) -> Question:
+    """Find everything the workload names; paths are relative to the folder of `path`.
+
+    `engine_at`, `weights_at`: how names of engines and models are found; planning needs neither to be installed.
+    """
     base = path.resolve().parent
-    environments = tuple(find_environment(name) for name in workload.engines)
+    environments = tuple(engine_at(name) for name in workload.engines)
     if strangers := set(workload.engine_options.by_engine) - set(workload.engines):
         names = ", ".join(workload.engines)
         raise UserError(
             f"{path}: engine_options.by_engine has {min(strangers)}, which is not among the engines ({names})"
         )
-    target = find_model(resolve_path(base, workload.model))
+    target = weights_at(resolve_path(base, workload.model))
     arms: list[Arm] = []
     removed: list[Removed] = []
     drafts: Sequence[Draft]
@@ -116,7 +124,7 @@ def resolve(workload: Workload, path: Path) -> Question:
     else:
         drafts = workload.drafts
     for draft in drafts:
-        model = find_model(resolve_path(base, draft.model)) if draft.model else None
+        model = weights_at(resolve_path(base, draft.model)) if draft.model else None
         arm, gone = arm_of(draft, model)
         if not arm.configs:
             raise UserError(f"{path}: draft '{draft.method}' has no setting left to try: {gone[0].reason}")

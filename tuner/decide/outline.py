@@ -1,0 +1,34 @@
+"""The launches that are certain before anything more is known, and in a sentence what may follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.decide.evidence import Evidence
+from tuner.decide.launch_cost import launch_seconds
+from tuner.decide.plan import Ask, ask, explorations
+from tuner.spec.candidates import Arm
+from tuner.spec.speculation import OFF
+
+
+def outline(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> tuple[tuple[Ask, ...], str]:
+    """(launches in order, what may come between them and the last). Off again closes every plan of two or more."""
+    first = ask(arms, evidence, launches_left)
+    if first is None:
+        return (), "nothing is left to launch: nothing untested can win by more than a tie, or the budget is used up"
+    if first.role == "baseline-again":
+        return (first,), "nothing untested can win by more than a tie"
+    certain = [first]
+    launched = {one.spec for one in evidence.tried} | {first.spec}
+    room = launches_left - 2
+    for following in explorations(arms, evidence, launched):
+        if room > 0:
+            certain.append(following)
+            room -= 1
+    if launches_left > 1:
+        why = "off once more: how far it drifted bounds what differences can be believed"
+        certain.append(Ask(OFF, "baseline-again", why, launch_seconds(evidence, OFF)))
+    if room <= 0:
+        return tuple(certain), "the budget leaves room for no further launch"
+    told = f"before off again up to {room} further launches, of settings whose predicted interval reaches over the best"
+    return tuple(certain), f"{told} measured by more than a tie; none where no setting does"
