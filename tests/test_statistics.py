@@ -15,6 +15,7 @@ from tuner.measure.statistics import (
     median,
     median_ratio,
     ratio_of_sums,
+    widened,
 )
 
 
@@ -90,3 +91,12 @@ def test_sums_of_resamples_are_the_plain_ones() -> None:
     assert plain is not None
     assert (fast.value, fast.low, fast.high) == pytest.approx((plain.value, plain.low, plain.high))
     assert bootstrap_sums([[1.0, 2.0]], lambda total: total[..., :1]) == [None]
+
+
+def test_the_best_of_many_comparisons_needs_a_wider_interval() -> None:
+    # One-sided 2.5 % over 20 comparisons is 0.125 % each: 3.023 standard deviations where one needs 1.960.
+    one = Estimate(1.1, 1.1 / 1.06, 1.1 * 1.06, 30)
+    assert widened(one, 1).low == pytest.approx(one.low, rel=1e-4)
+    assert widened(one, 20).low == pytest.approx(1.1 / 1.06 ** (3.0233 / 1.95996), rel=1e-4)
+    assert is_tie(widened(Estimate(1.03, 1.005, 1.055, 30), 20))
+    assert not is_tie(Estimate(1.03, 1.005, 1.055, 30))

@@ -169,13 +169,13 @@ def mean(data: Array) -> Any:
 
 
 def widened(ratio: Estimate, comparisons: int) -> Estimate:
-    """The interval for the best of so many comparisons: if nothing helped, one of all would be above 1 in 5 studies of
-    100 (Bonferroni, one-sided). Never narrower than it was."""
+    """The interval for the best of so many comparisons: if nothing helped, one of all would be above 1 in 2.5 studies
+    of 100 (Bonferroni, one-sided), as often as a single one is."""
     from scipy.special import ndtri
 
     if ratio.low <= 0:
         return ratio
-    z = max(1.0, float(-ndtri(0.05 / max(1, comparisons))) / 1.96)
+    z = float(-ndtri(0.025 / max(1, comparisons))) / 1.96
     low, high = (ratio.value * (bound / ratio.value) ** z for bound in (ratio.low, ratio.high))
     return Estimate(ratio.value, low, high, ratio.n)
 
