@@ -15,7 +15,14 @@ from tuner.engines.preflight.kinds import (
     kind_of,
     verifier_of,
 )
-from tuner.engines.preflight.known import VLLM_EAGLE3_HEADS, VLLM_EAGLE_HEADS, VLLM_READ, takes_eagle3
+from tuner.engines.preflight.known import (
+    VLLM_EAGLE3_HEADS,
+    VLLM_EAGLE_HEADS,
+    VLLM_MTP_ARCHITECTURES,
+    VLLM_MTP_TYPES,
+    VLLM_READ,
+    takes_eagle3,
+)
 from tuner.engines.preflight.sglang_heads import head_refusals
 from tuner.spec.speculation import DRAFT_METHODS, METHODS
 
@@ -170,6 +177,14 @@ def mtp_layers_are_there(asked: Asked) -> Iterator[Finding]:
             "another method, or give a draft that holds them",
         )
         return
+    if asked.on_vllm and not _has_mtp_class(target):
+        say = error if asked.version == VLLM_READ else warning
+        yield say(
+            "mtp.class",
+            f"{asked.target_name} tells of MTP layers and vLLM 0.32 has no class for those of model_type "
+            f"{target.config['model_type']}: use another method",
+            "vllm/config/speculative.py, hf_config_override (0.32)",
+        )
     if not target.tensors or any(_is_mtp(name, asked) for name in target.tensors):
         return
     yield error(
@@ -177,6 +192,13 @@ def mtp_layers_are_there(asked: Asked) -> Iterator[Finding]:
         f"config.json of {asked.target_name} tells of MTP layers and its files hold no tensors of any: take an upload "
         "that kept them, or use another method",
     )
+
+
+def _has_mtp_class(target: Checkpoint) -> bool:
+    """By model_type or architecture; a config without a model_type is taken for an excerpt."""
+    kind = target.config.get("model_type")
+    by_name = any(name.startswith(VLLM_MTP_ARCHITECTURES) for name in target.architectures)
+    return kind is None or kind in VLLM_MTP_TYPES or str(kind).endswith("mtp") or by_name
 
 
 def _is_mtp(name: str, asked: Asked) -> bool:

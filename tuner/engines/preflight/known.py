@@ -24,6 +24,18 @@ VLLM_EAGLE_HEADS = frozenset(
         "EagleMistralForCausalLM", "EagleMistralLarge3ForCausalLM", "EagleDeepSeekMTPModel",
     }
 )  # fmt: skip
+#: `model_type` of targets whose own MTP layers vLLM has a class for (hf_config_override, 0.32); MiMo's
+#: and GLM's are recognised by architecture.
+VLLM_MTP_TYPES = frozenset(
+    {
+        "bailing_hybrid", "deepseek_v3", "deepseek_v32", "deepseek_v4", "dots3_note", "ernie4_5_moe", "exaone4_5",
+        "exaone_moe", "gemma4_assistant", "gemma4_unified_assistant", "glm5_next", "glm_moe_dsa", "hy_v3", "hy_v4",
+        "inkling_mm_model", "inkling_model", "intern_s2_preview", "interns2_mobius", "kimi_k3", "longcat_flash",
+        "minimax_m3_vl", "nemotron_h", "nemotron_h_puzzle", "pangu_ultra_moe", "qwen3_5", "qwen3_5_moe",
+        "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp", "qwen4_exp_text", "step3p5", "step3p7",
+    }
+)  # fmt: skip
+VLLM_MTP_ARCHITECTURES = ("MiMo", "Glm4Moe", "GlmOcr", "BailingMoeV", "NemotronH_", "Step3p", "MiniMaxM3")
 #: Targets that give hidden states in every version whose flags tuner knows.
 LONG_SINCE = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
