@@ -201,6 +201,8 @@ def test_where_two_vocabularies_part(tmp_path: Path) -> None:
         ({"architectures": ["LlamaForCausalLM"]}, ("fc.weight", "layers.0.x"), "eagle"),
         ({"architectures": ["LlamaForCausalLM"]}, (), "model"),
         ({"architectures": ["LlamaForCausalLMEagle"]}, (), "eagle"),
+        ({"architectures": ["EagleDeepSeekMTPModel"]}, (), "eagle"),
+        ({"architectures": ["Eagle2_5_VLForConditionalGeneration"]}, (), "model"),
         ({"speculators_model_type": "peagle"}, (), "eagle3"),
         ({"speculators_model_type": "dflash2"}, (), "dflash"),
         ({"architectures": ["DFlashDraftModel"]}, (), "dflash"),

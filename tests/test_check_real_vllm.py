@@ -1,7 +1,7 @@
 """Preflight against vLLM's own parser: what passes here resolves there, what vLLM refuses is refused here.
 
-The other direction does not hold, which is what preflight is for: vLLM takes most of the wrong pairs, and dies or drafts
-nonsense, once it serves.
+The other direction does not hold, which is what preflight is for: vLLM takes most of the wrong pairs, and dies or
+drafts nonsense once it serves.
 """
 
 from __future__ import annotations

@@ -18,11 +18,10 @@ from tuner.engines.preflight.kinds import (
 from tuner.engines.preflight.known import (
     VLLM_EAGLE3_HEADS,
     VLLM_EAGLE_HEADS,
-    VLLM_MTP_ARCHITECTURES,
-    VLLM_MTP_TYPES,
     VLLM_READ,
     takes_eagle3,
 )
+from tuner.engines.preflight.mtp import has_class
 from tuner.engines.preflight.sglang_heads import head_refusals
 from tuner.spec.speculation import DRAFT_METHODS, METHODS
 
@@ -36,7 +35,7 @@ _WORDS = {
     WHOLE_MODEL: "a whole language model",
 }
 #: Methods whose drafts a whole model can be, by its config alone.
-_MAY_BE_WHOLE = frozenset({"draft_model", "eagle3", "eagle", "mtp", "dflash", "dspark"})
+_MAY_BE_WHOLE = frozenset({"draft_model", "eagle3", "eagle", "mtp"})
 
 
 def fitting_method(method: str, draft: Checkpoint | None) -> str:
@@ -76,12 +75,19 @@ def method_fits(asked: Asked) -> Iterator[Finding]:
     elif kind == WHOLE_MODEL and method == "medusa":
         yield error("method.fits", f"{_said(asked)}, with no Medusa heads: use method draft_model")
     elif kind not in (None, method, WHOLE_MODEL) or (kind == WHOLE_MODEL and method not in _MAY_BE_WHOLE):
-        yield error("method.fits", f"{_said(asked)}: {_what_happens(asked, str(kind))}use method {kind}", _C01)
+        other = "draft_model" if kind == WHOLE_MODEL else kind
+        yield error("method.fits", f"{_said(asked)}: {_what_happens(asked, str(kind))}use method {other}", _C01)
+    elif kind == WHOLE_MODEL and method == "mtp" and not _drafts_ahead(asked.draft):
+        yield error("method.fits", f"{_said(asked)}, without MTP layers: use method draft_model")
     elif kind == WHOLE_MODEL and method in ("eagle", "eagle3") and asked.draft.tensors:
         yield error(
             "method.fits",
             f"{_said(asked)}, and its files hold no fc.weight, which every EAGLE head has: use method draft_model",
         )
+
+
+def _drafts_ahead(draft: Checkpoint) -> bool:
+    return has_mtp_layers(draft.config) or has_class(draft)
 
 
 _C01 = "https://github.com/sgl-project/sglang/pull/21272"
@@ -163,48 +169,6 @@ def target_is_supported(asked: Asked) -> Iterator[Finding]:
                 f"whether {name} gives hidden states to {asked.method} drafts in {asked.engine_text} is not known to "
                 "tuner: if it does not, the engine ends at its start",
             )
-
-
-def mtp_layers_are_there(asked: Asked) -> Iterator[Finding]:
-    """Bundled MTP: layers by the config, and tensors for them, which re-uploads often drop."""
-    target = asked.target
-    if asked.method != "mtp" or asked.spec.draft or target is None:
-        return
-    if not has_mtp_layers(target.config):
-        yield error(
-            "mtp.layers",
-            f"config.json of {asked.target_name} tells of no MTP layers (such as num_nextn_predict_layers): use "
-            "another method, or give a draft that holds them",
-        )
-        return
-    if asked.on_vllm and not _has_mtp_class(target):
-        say = error if asked.version == VLLM_READ else warning
-        yield say(
-            "mtp.class",
-            f"{asked.target_name} tells of MTP layers and vLLM 0.32 has no class for those of model_type "
-            f"{target.config['model_type']}: use another method",
-            "vllm/config/speculative.py, hf_config_override (0.32)",
-        )
-    if not target.tensors or any(_is_mtp(name, asked) for name in target.tensors):
-        return
-    yield error(
-        "mtp.tensors",
-        f"config.json of {asked.target_name} tells of MTP layers and its files hold no tensors of any: take an upload "
-        "that kept them, or use another method",
-    )
-
-
-def _has_mtp_class(target: Checkpoint) -> bool:
-    """By model_type or architecture; a config without a model_type is taken for an excerpt."""
-    kind = target.config.get("model_type")
-    by_name = any(name.startswith(VLLM_MTP_ARCHITECTURES) for name in target.architectures)
-    return kind is None or kind in VLLM_MTP_TYPES or str(kind).endswith("mtp") or by_name
-
-
-def _is_mtp(name: str, asked: Asked) -> bool:
-    layers = asked.target_shape.layers
-    beyond = layers is not None and f".layers.{layers}." in f".{name}"
-    return beyond or "mtp" in name or "nextn" in name or "eh_proj" in name
 
 
 def made_for_this_target(asked: Asked) -> Iterator[Finding]:

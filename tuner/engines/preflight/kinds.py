@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ SPECULATORS: Mapping[str, str] = {
 }
 #: Where families keep the number of MTP layers; others have a key of their own with `mtp` or `nextn` in it.
 MTP_KEYS = ("n_predict", "num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
+#: EagleLlamaForCausalLM and LlamaForCausalLMEagle, and not the family of multimodal models that is called Eagle2_5.
+_EAGLE = re.compile(r"^Eagle(?!\d)|Eagle$")
 MLP_SPECULATOR = "mlp_speculator"
 WHOLE_MODEL = "model"
 
@@ -39,7 +42,7 @@ def kind_of(checkpoint: Checkpoint) -> str | None:
         return MLP_SPECULATOR
     if "eagle3" in names or "peagle" in names:
         return "eagle3"
-    if "eagle" in names:
+    if any(_EAGLE.search(name) for name in checkpoint.architectures):
         return "eagle"
     return _by_tensors(checkpoint) or _by_config(config, names, model_type)
 

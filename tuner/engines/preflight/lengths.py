@@ -1,4 +1,4 @@
-"""How many tokens a draft may propose: by its own training, by the engine, by a schedule. Field cases C11, C14, C17."""
+"""How many tokens a draft may propose: by its own training and by the engine. Field cases C14 and C17."""
 
 from __future__ import annotations
 
@@ -6,40 +6,9 @@ from collections.abc import Iterator
 
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.finding import Finding, error, note, warning
-from tuner.engines.preflight.kinds import mtp_layers
 
-_C11 = "https://github.com/vllm-project/vllm/pull/12755"
 _C17 = "https://github.com/sgl-project/sglang/pull/34290"
 SGLANG_ADMITS = 48
-
-
-def predicted_ahead(asked: Asked) -> int | None:
-    """Tokens the MTP layers were trained for: the draft's own, else the target's."""
-    source = asked.draft or asked.target
-    return mtp_layers(source.config) if source and asked.method == "mtp" else None
-
-
-def mtp_length(asked: Asked) -> Iterator[Finding]:
-    """N against the number of MTP layers (vLLM's n_predict)."""
-    trained, n = predicted_ahead(asked), asked.spec.depth
-    if trained is None or n <= trained:
-        return
-    if asked.on_vllm and n % trained:
-        beyond = trained * (n // trained + 1)
-        yield error(
-            "mtp.multiple",
-            f"n = {n} does not go with {trained} MTP layers: vLLM wants a multiple of {trained} beyond that; use "
-            f"n <= {trained} or {beyond}",
-            _C11,
-        )
-    else:
-        layer = "the one MTP layer is" if trained == 1 else f"the {trained} MTP layers are"
-        yield warning(
-            "mtp.repeated",
-            f"n = {n}: {layer} run several times a step, for which {'it was' if trained == 1 else 'they were'} not "
-            "trained, and acceptance decays with each round",
-            _C11,
-        )
 
 
 def block_length(asked: Asked) -> Iterator[Finding]:
