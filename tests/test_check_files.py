@@ -150,6 +150,20 @@ def test_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert find_folder("org/name") is None
 
 
+def test_half_a_download_in_the_cache_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine goes on with it: nothing is known of the weights, and nothing is held against them."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--org--name" / "snapshots" / "aaa"
+    snapshot.mkdir(parents=True)
+    assert read_checkpoint("org/name") is None
+    (snapshot / "config.json").write_text('{"hidden_size": 8}')
+    write_weights(snapshot, (TWO, {}), shards=2, lost_shard=True)
+    found = read_checkpoint("org/name")
+    assert found is not None
+    assert (found.config, found.tensors, found.problems) == ({"hidden_size": 8}, {}, ())
+    assert read(snapshot).problems  # as a folder somebody names, it is broken
+
+
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 

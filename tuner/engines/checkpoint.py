@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,13 @@ def read_checkpoint(model: str, revision: str | None = None) -> Checkpoint | Non
     folder = find_folder(model, revision)
     if folder is None:
         return None
+    in_cache = not Path(model).expanduser().is_dir()
+    if in_cache and not (folder / "config.json").is_file():
+        return None
     files = ((path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file())
-    return _read(model, folder, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in files))
+    found = _read(model, folder, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in files))
+    # A download that was broken off is gone on with by the engine; what is there of it tells nothing yet.
+    return replace(found, tensors={}, problems=()) if in_cache and found.problems else found
 
 
 @lru_cache(maxsize=8)
