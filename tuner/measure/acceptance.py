@@ -83,6 +83,13 @@ def tau_at(a: Sequence[float], n: int) -> float:
     return 1 + sum(a[:n])
 
 
+def draft_rate_of(tau: float, n: int) -> float:
+    """accepted / drafted of a chain from its tau: (tau - 1) / n. SGLang logs tau / (n + 1) under a like name."""
+    if n < 1 or not 1 <= tau <= n + 1:
+        raise ValueError(f"tau {tau} is outside 1..{n + 1}")
+    return (tau - 1) / n
+
+
 def request_counts(request: RequestRecord, n: int) -> AcceptanceCounts | None:
     """One request's counts at `n` drafted tokens per step; None when its engine told nothing.
 

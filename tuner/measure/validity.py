@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tuner.measure.acceptance import AcceptanceCounts, cell_counts
 from tuner.measure.counters import counter_delta
+from tuner.measure.evidence_rules import broken_text, prefix_cache
+from tuner.measure.finding import Finding
 from tuner.measure.records import Cell, RequestRecord
 from tuner.spec.speculation import SpecConfig
+
+__all__ = ["Finding", "check_cell"]
 
 #: Below this tau, over this many drafting steps, a draft does not work with its target (field cases C01, S11, C12).
 DEAD_TAU, DEAD_STEPS = 1.02, 200
@@ -16,18 +19,10 @@ DEAD_TAU, DEAD_STEPS = 1.02, 200
 PERFECT_WITHIN = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence about a cell. `blocks`: its figures are shown and enter no ranking."""
-
-    rule: str
-    text: str
-    blocks: bool = False
-
-
 def check_cell(cell: Cell, spec: SpecConfig) -> tuple[Finding, ...]:
     """Every finding about one cell."""
-    return (*_lossy(cell), *_client(cell), *_requests(cell), *(() if spec.is_off else _acceptance(cell, spec)))
+    general = (*_lossy(cell), *_client(cell), *_requests(cell), *prefix_cache(cell))
+    return (*general, *(() if spec.is_off else (*_acceptance(cell, spec), *broken_text(cell, spec))))
 
 
 def _lossy(cell: Cell) -> Iterator[Finding]:
