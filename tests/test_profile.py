@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -13,12 +14,16 @@ import pytest
 from cells import cell, request
 from hypothesis import given
 from hypothesis import strategies as st
+from study_fixture import study_evidence, study_report
+from typer.testing import CliRunner
 
+from tuner.cli import app
 from tuner.errors import UserError
 from tuner.measure.acceptance import AcceptanceCounts, request_counts
 from tuner.measure.alpha_file import AlphaFile
 from tuner.measure.profile import AcceptanceProfile, context_bucket, prefix_sum, profile_of, profiles
 from tuner.measure.records import SpecSteps
+from tuner.report.alpha_files import write_alpha_files
 
 
 def counts(reached: tuple[int, ...], steps: int, verify: int | None = None) -> AcceptanceCounts:
@@ -187,3 +192,27 @@ def test_a_file_that_is_none_is_refused_in_a_sentence() -> None:
         AlphaFile.from_dict({"schema_version": 1, "target": "x"})
     with pytest.raises(UserError, match="upgrade tuner"):
         AlphaFile.from_dict({"schema_version": 9})
+
+
+def test_every_drafting_launch_of_a_study_leaves_its_profile(tmp_path: Path) -> None:
+    data = study_report(study_evidence())
+    (tmp_path / "old-000.alpha.json").write_text("{}")
+    write_alpha_files(data, tmp_path)
+    found = {path.name: AlphaFile.from_dict(json.loads(path.read_text())) for path in tmp_path.glob("*.alpha.json")}
+    assert {name.rsplit("-", 1)[0] for name in found} == {"ngram-n-4", "eagle3-n-5", "eagle3-n-2"}
+    schema = json.loads((files("tuner.report") / "alpha.schema.json").read_text())
+    for path in tmp_path.glob("*.alpha.json"):
+        jsonschema.validate(json.loads(path.read_text()), schema)
+    (eagle,) = (file for name, file in found.items() if name.startswith("eagle3-n-5"))
+    assert (eagle.method, eagle.n, eagle.engine) == ("eagle3", 5, "vllm")
+    tau = eagle.tau(2, 0.0)
+    assert tau is not None
+    assert tau.low is not None
+    assert tau.high is not None
+    assert tau.low < 1 + 0.42 + 0.42 * 0.38 < tau.high  # the truth of the synthetic study
+
+
+def test_the_schema_command_prints_it() -> None:
+    run = CliRunner().invoke(app, ["schema", "alpha"])
+    assert run.exit_code == 0
+    assert json.loads(run.stdout)["title"].startswith("Acceptance profile")

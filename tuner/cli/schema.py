@@ -15,6 +15,8 @@ Examples:
 
   tuner schema recommendation           what recommendation.json holds
 
+  tuner schema alpha                    what the acceptance profiles of a study hold
+
   tuner schema --output workload.schema.json
 
 For completion in an editor, begin workload.yaml with the line
@@ -26,13 +28,14 @@ For completion in an editor, begin workload.yaml with the line
 class Kind(StrEnum):
     workload = "workload"
     recommendation = "recommendation"
+    alpha = "alpha"
 
 
 def schema(
     kind: Annotated[Kind, typer.Argument(help="Which file's.")] = Kind.workload,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there instead of printing it.")] = None,
 ) -> None:
-    """Print the JSON Schema of workload.yaml, or of recommendation.json."""
+    """Print the JSON Schema of workload.yaml, of recommendation.json, or of a study's *.alpha.json."""
     text = _text(kind)
     if output is None:
         typer.echo(text, nl=False)
@@ -50,4 +53,4 @@ def _text(kind: Kind) -> str:
 
     if kind is Kind.workload:
         return workload_schema_text()
-    return (files("tuner.report") / "recommendation.schema.json").read_text(encoding="utf-8")
+    return (files("tuner.report") / f"{kind}.schema.json").read_text(encoding="utf-8")

@@ -9,11 +9,13 @@ from pathlib import Path
 from tuner.decide.evidence import Evidence, Tried, gather
 from tuner.decide.plan import predictions
 from tuner.decide.rank import recommend
+from tuner.decide.workload_rules import evidence_findings, workload_findings
 from tuner.engines import engine_for
 from tuner.engines.environments import Environment, as_stored, known_defects
 from tuner.errors import EngineError
 from tuner.measure.records import Trial
 from tuner.report.advice import headline
+from tuner.report.alpha_files import write_alpha_files
 from tuner.report.capacity import capacity_cautions
 from tuner.report.data import ReportInput
 from tuner.report.engines import engines_page, winner
@@ -61,10 +63,12 @@ def report_study(store: StudyStore, outputs: Path) -> StudyReport:
     if len(data) == 1:
         name = environments[0].name
         write_report(data[name], store.folder, outputs)
+        write_alpha_files(data[name], store.folder)
         return StudyReport(data, name, store.folder, outputs)
     best = winner(data)
     for name, one in data.items():
         write_report(one, store.folder / name, outputs if name == best else outputs / name)
+        write_alpha_files(one, store.folder / name)
     write_atomic(store.folder / "report.md", engines_page(data))
     return StudyReport(data, best, store.folder, outputs)
 
@@ -85,6 +89,8 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         status=_status(store, trials),
         cautions=(
             *cautions(evidence, environment, resolved),
+            *(finding.text for finding in workload_findings(workload)),
+            *(finding.text for finding in evidence_findings(evidence, workload.sampling.temperatures)),
             *capacity_cautions(trials, workload.traffic.max_output_tokens),
         ),
         records=str(store.folder) if len(store.header.environments) > 1 else None,
