@@ -9,6 +9,7 @@ from cells import cell, off_trial, request, spec_trial
 
 from tuner.decide.evidence import gather
 from tuner.decide.rank import recommend
+from tuner.decide.tasks import verdicts_by_task
 from tuner.decide.workload_rules import died_at, evidence_findings
 from tuner.measure.records import CellKey, Load, Trial
 from tuner.measure.validity import check_cell
@@ -65,3 +66,25 @@ def test_s13_a_launch_that_never_started_did_not_die_under_load() -> None:
     told = gather([off_trial([0.1] * 8), Trial(2, E4, "e", (), status="failed: out of memory")], "tpot_p50")
     assert died_at(told, 2) is None
     assert list(evidence_findings(told)) == []
+
+
+def test_s01_one_task_gains_where_another_loses() -> None:
+    """The mix is judged as a whole, and each kind of prompt on its own."""
+    task = ["code", "danish"] * 8
+
+    def split(trial: Trial) -> Trial:
+        (one,) = trial.cells
+        requests = tuple(dataclasses.replace(r, task=task[r.index]) for r in one.requests)
+        return dataclasses.replace(trial, cells=(dataclasses.replace(one, requests=requests),))
+
+    # 150 ms a step: code accepts 2 of 3 (50 ms a token), Danish nothing (150 ms); off takes 100 ms.
+    drafting = spec_trial(E4, 0.15, [[2, 2, 2], [0, 0, 0]] * 8)
+    told = gather([split(off_trial([0.1] * 16)), split(drafting)], "tpot_p50")
+    found = verdicts_by_task(told)
+    assert {name: verdicts[0].best for name, verdicts in found.items()} == {"code": E4, "danish": OFF}
+    ratio = found["code"][0].ratio
+    assert ratio is not None
+    assert ratio.n == 8
+    assert round(ratio.value, 3) == 2.0
+    assert "every setting is slower than off" in found["danish"][0].reason
+    assert verdicts_by_task(gather([off_trial([0.1] * 8), spec_trial(E4, 0.15, [[2]] * 8)], "tpot_p50")) == {}
