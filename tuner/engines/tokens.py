@@ -16,11 +16,15 @@ _CONTROL = re.compile(r"<\|.*\|>|<[^<>\s]+>|\[[A-Z_0-9]+\]")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """`special`: ids of control tokens, by the file's own mark or by their spelling."""
+    """`marked`: ids that the file itself calls special."""
 
     file: Path
     by_id: Mapping[int, str]
-    special: frozenset[int]
+    marked: frozenset[int]
+
+    def is_special(self, token_id: int) -> bool:
+        """Control tokens, by the file's own mark or by their spelling."""
+        return token_id in self.marked or _CONTROL.fullmatch(self.by_id.get(token_id, "")) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +45,29 @@ def read_tokens(folder: Path) -> Tokens | None:
     for name in ("tokenizer.json", "vocab.json"):
         path = folder / name
         if path.is_file():
-            found = path.stat()
-            return _read(path, found.st_mtime_ns, found.st_size)
+            found = _read(name, path.read_bytes())
+            return Tokens(path, *found) if found else None
     return None
 
 
 def difference(target: Tokens, draft: Tokens) -> Difference:
     """Ids whose tokens differ, or that one of the two lacks; control tokens are counted apart."""
-    ids = [i for i in sorted({*target.by_id, *draft.by_id}) if target.by_id.get(i) != draft.by_id.get(i)]
-    special = tuple(i for i in ids if i in target.special | draft.special)
-    ordinary = [i for i in ids if i not in target.special | draft.special]
+    ids = sorted({i for i, _token in target.by_id.items() ^ draft.by_id.items()})
+    special = tuple(i for i in ids if target.is_special(i) or draft.is_special(i))
+    ordinary = [i for i in ids if i not in set(special)]
     first = (ordinary[0], target.by_id.get(ordinary[0]), draft.by_id.get(ordinary[0])) if ordinary else None
     return Difference(first, len(ordinary), special)
 
 
-@lru_cache(maxsize=8)
-def _read(path: Path, _modified: int, _size: int) -> Tokens | None:
-    """Modification time and size are in the key of the cache, so that a file that was replaced is read again."""
+@lru_cache(maxsize=4)
+def _read(name: str, content: bytes) -> tuple[dict[int, str], frozenset[int]] | None:
+    """By content: two models of one family often have the same file, and a study asks for it at every setting."""
     try:
-        data = json.loads(path.read_bytes())
-        by_id, marked = _vocab_json(data) if path.name == "vocab.json" else _tokenizer_json(data)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        data = json.loads(content)
+        by_id, marked = _vocab_json(data) if name == "vocab.json" else _tokenizer_json(data)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    spelled = {i for i, token in by_id.items() if _CONTROL.fullmatch(token)}
-    return Tokens(path, by_id, frozenset(marked | spelled))
+    return by_id, frozenset(marked)
 
 
 def _vocab_json(data: Mapping[str, int]) -> tuple[dict[int, str], set[int]]:
@@ -75,7 +78,7 @@ def _tokenizer_json(data: Mapping[str, Any]) -> tuple[dict[int, str], set[int]]:
     """BPE and WordPiece map token to id; Unigram lists [token, score] in the order of ids. Added tokens come on top."""
     vocab = data["model"]["vocab"]
     if isinstance(vocab, dict):
-        by_id = {int(i): str(token) for token, i in vocab.items()}
+        by_id: dict[int, str] = dict(zip(vocab.values(), vocab, strict=True))
     else:
         by_id = {i: str(token) for i, (token, _score) in enumerate(vocab)}
     added = data.get("added_tokens") or []
