@@ -150,7 +150,7 @@ def test_two_engines_are_told_apart(home: Bench) -> None:
     assert errors == {
         ("mock", "off"): [], ("mock", "eagle N=2"): ["architecture.known"], ("s", "off"): [], ("s", "eagle N=2"): [],
     }  # fmt: skip
-    with pytest.raises(UserError, match="EagleLlamaForCausalLMEagle"):
+    with pytest.raises(UserError, match=r"^mock: eagle N=2: .*EagleLlamaForCausalLMEagle"):
         settle(both)
 
 

@@ -64,7 +64,7 @@ def settle(question: Question) -> Question:
     looked = look(question)
     refused = [one for one in looked if one.errors and not _is_dispensable(one, question)]
     if refused:
-        raise UserError(_all(_messages((one.errors, one) for one in refused)))
+        raise UserError(_all(list(_refusals(question, refused))))
     gone = {one.spec: one.errors[0].message for one in looked if one.errors}
     arms = tuple(_without(arm, set(gone)) for arm in question.arms)
     empty = next((old for old, new in zip(question.arms, arms, strict=True) if not new.configs), None)
@@ -73,8 +73,19 @@ def settle(question: Question) -> Question:
     arms = tuple(arm for arm in arms if arm.configs)
     removed = tuple(Removed(spec.label, message) for spec, message in gone.items())
     return replace(
-        question, arms=arms, removed=(*question.removed, *removed), cautions=tuple(_cautions(question, looked))
+        question,
+        arms=arms,
+        removed=(*question.removed, *removed),
+        cautions=tuple(_cautions(question, looked, set(gone))),
     )
+
+
+def _refusals(question: Question, refused: Sequence[Looked]) -> Iterator[str]:
+    """Errors by engine, which is named where there are several."""
+    for environment in question.environments:
+        name = f"{environment.name}: " if len(question.environments) > 1 else ""
+        for message in _messages((one.errors, one) for one in refused if one.environment == environment):
+            yield f"{name}{message}"
 
 
 def _is_dispensable(one: Looked, question: Question) -> bool:
@@ -90,10 +101,10 @@ def _without(arm: Arm, gone: set[SpecConfig]) -> Arm:
     )
 
 
-def _cautions(question: Question, looked: Sequence[Looked]) -> Iterator[tuple[str, str]]:
+def _cautions(question: Question, looked: Sequence[Looked], gone: set[SpecConfig]) -> Iterator[tuple[str, str]]:
     """(engine, sentence) of every warning. Lossy settings are told cell by cell, where they were measured."""
     for environment in question.environments:
-        own = [one for one in looked if one.environment == environment]
+        own = [one for one in looked if one.environment == environment and one.spec not in gone]
         warnings = [
             (tuple(f for f in one.findings if f.severity == "warning" and f.rule != LOSSLESS), one) for one in own
         ]
