@@ -115,6 +115,8 @@ class SglangEngine:
         if self.on_cpu:
             tokens = options.max_running_requests * (options.max_model_len or CPU_CONTEXT)
             args += ["--device", "cpu", "--max-total-tokens", str(max(CPU_KV_TOKENS, tokens))]
+            # There are none on CPU, but adaptive speculation would build them all the same (0.5.23).
+            args.append("--disable-cuda-graph")
         return args
 
     def _env(self, target: str, spec: SpecConfig) -> dict[str, str]:

@@ -89,6 +89,7 @@ _ECHOES = (
     "KeyboardInterrupt",
 )
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failure))\b(?::|$)")
+_FRAME = re.compile(r'^File "(?:.*/)?([^"/]+)", line (\d+), in (\S+)')
 _TIME = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\]\s*")
 
 
@@ -139,10 +140,17 @@ def root_cause(log: str) -> str | None:
     for line in lines:
         if any(sign in line for sign in _CAUSES):
             return line[:400]
-    for line in lines:
-        if _EXCEPTION.match(line) and not any(echo in line for echo in _ECHOES):
-            return line[:400]
+    for position, line in enumerate(lines):
+        found = _EXCEPTION.match(line)
+        if found and not any(echo in line for echo in _ECHOES):
+            return (line if found.end() < len(line) else f"{line} {_place(lines[:position])}".strip())[:400]
     return None
+
+
+def _place(lines: list[str]) -> str:
+    """Where the traceback that ends here was raised: all there is to tell of an exception without a message."""
+    frames = [found for found in map(_FRAME.match, lines) if found]
+    return f"in {frames[-1].group(3)}, {frames[-1].group(1)} line {frames[-1].group(2)}" if frames else ""
 
 
 def _from_info(info: Mapping[str, Any]) -> dict[str, str]:
