@@ -91,13 +91,19 @@ def _next_plan(
     if following is None:
         return None
     again = Ask(OFF, "baseline-again", "off once more, as the budget ends: how far it drifted bounds what is believed")
-    # One draft beside off is what the study is for: it is not given up for the drift of off.
-    first_draft = all(trial.spec.is_off for trial in own)
-    if following.role not in ("baseline", "baseline-again") and not first_draft:
-        closing = keys_for(question, again.role)
-        if not clock.affords(len(question.keys) + len(closing)):
-            clock.cut, following = True, again
+    if following.role not in ("baseline", "baseline-again") and not _affordable(question, following, own, clock):
+        clock.cut, following = True, again
     return TrialPlan(number, following, environment, keys_for(question, following.role))
+
+
+def _affordable(question: Question, following: Ask, own: Sequence[Trial], clock: _Clock) -> bool:
+    """Whether the clock allows a launch. Each way to draft once is what a study is for: the first is measured whatever
+    it takes, the next while there is time for it; finer settings leave time to measure off again."""
+    if all(trial.spec.is_off for trial in own):
+        return True
+    is_new = following.spec.arm not in {trial.spec.arm for trial in own}
+    closing = () if is_new else keys_for(question, "baseline-again")
+    return clock.affords(len(question.keys) + len(closing))
 
 
 def launches_left(question: Question, own: Sequence[Trial]) -> int:
