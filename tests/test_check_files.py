@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from pairs import Shapes, tokenizer, write_file, write_model, write_weights
 
+from tuner.engines import engine_for
+from tuner.engines.base import LaunchOptions
 from tuner.engines.checkpoint import Checkpoint, find_folder, read_checkpoint
+from tuner.engines.environments import Environment
 from tuner.engines.hub_cache import hub_folder
+from tuner.engines.preflight.architecture import fitting_method
+from tuner.engines.preflight.asked import Demand
+from tuner.engines.preflight.check import check
 from tuner.engines.preflight.draft_map import map_values
 from tuner.engines.preflight.kinds import kind_of, mtp_layers
 from tuner.engines.preflight.known import takes_eagle3
@@ -21,6 +27,7 @@ from tuner.engines.preflight.shape import shape_of
 from tuner.engines.preflight.sizes import active_parameters, kv_bytes_per_token, parameters_by_config
 from tuner.engines.tokens import difference, read_tokens
 from tuner.errors import UserError
+from tuner.spec.speculation import OFF
 
 LLAMA_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -231,6 +238,34 @@ def test_where_two_vocabularies_part(tmp_path: Path) -> None:
 )
 def test_kinds(config: dict[str, Any], tensors: tuple[str, ...], kind: str | None) -> None:
     assert kind_of(checkpoint(config, *tensors)) == kind
+
+
+@pytest.mark.parametrize(
+    ("asked", "config", "emitted"),
+    [
+        ("eagle", {"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"),
+        ("draft_model", {"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"),
+        ("eagle3", {"architectures": ["LlamaForCausalLM"]}, "eagle3"),  # by its config alone it may be a head
+        ("medusa", {"architectures": ["LlamaForCausalLM"]}, "draft_model"),
+        ("eagle3", {"hidden_size": 8}, "eagle3"),
+        ("mtp", {"architectures": ["LlamaForCausalLMEagle3"]}, "mtp"),
+        ("ngram", {"architectures": ["LlamaForCausalLMEagle3"]}, "ngram"),
+        ("eagle3", {"model_type": "mlp_speculator"}, "eagle3"),
+    ],
+)
+def test_the_method_that_is_emitted(asked: str, config: dict[str, Any], emitted: str) -> None:
+    assert fitting_method(asked, checkpoint(config)) == emitted
+
+
+def test_nothing_is_said_of_off(tmp_path: Path) -> None:
+    """Requests that speculation would falsify are no matter without it."""
+    folder = write_model(
+        tmp_path / "Big-Instruct", {"config": {"architectures": ["LlamaForCausalLM"], "vision_config": {}}}
+    )
+    demand = Demand((0.0,), {"min_p": 0.1, "ignore_eos": True}, "completions", 9000, False, 500, 64, "regex")
+    for name, version in (("vllm", "0.32.0"), ("sglang", "0.5.23")):
+        engine = engine_for(Environment(name, name, version, None, None, "cpu"))
+        assert check(engine, folder, OFF, LaunchOptions(128), demand) == ()
 
 
 def test_mtp_layers_by_their_many_names() -> None:

@@ -23,7 +23,7 @@ from tuner.engines.preflight.known import (
 )
 from tuner.engines.preflight.mtp import has_class
 from tuner.engines.preflight.sglang_heads import head_refusals
-from tuner.spec.speculation import DRAFT_METHODS, METHODS
+from tuner.spec.speculation import DRAFT_METHODS, LOOKUP_METHODS, METHODS
 
 _WORDS = {
     "eagle3": "an EAGLE-3 head",
@@ -64,7 +64,11 @@ def target_is_whole(asked: Asked) -> Iterator[Finding]:
 
 def method_fits(asked: Asked) -> Iterator[Finding]:
     """The method against what the draft is."""
-    if asked.draft is None:
+    if asked.spec.draft and asked.method in LOOKUP_METHODS:
+        yield error(
+            "method.fits", f"{asked.method} drafts from the text alone: leave {asked.spec.draft} out (--draft none)"
+        )
+    if asked.draft is None or asked.method in LOOKUP_METHODS:
         return
     if not asked.on_vllm:
         yield from head_refusals(asked.spec, asked.draft)
