@@ -115,7 +115,7 @@ def test_the_demonstration_asks_what_it_promises() -> None:
     demo = load_workload(PROFILES / "smollm2-chat-cpu.yaml")
 
     assert demo.drafts != "auto"
-    assert [draft.method for draft in demo.drafts] == ["ngram", "eagle3"]
+    assert [draft.method for draft in demo.drafts] == ["eagle3", "ngram"]
     assert demo.traffic.concurrency == [1, 4, 8]
     assert demo.sampling.temperatures == [0, 1]
     assert "--enforce-eager" in demo.engine_options.args
@@ -233,7 +233,7 @@ def test_init_names_the_shipped_head_by_its_full_path(here: Path, capsys: pytest
     workload = load_workload(here / "workload.yaml")
 
     assert workload.drafts != "auto"
-    assert workload.drafts[1].model == str(HEAD)
+    assert workload.drafts[0].model == str(HEAD)
 
 
 @pytest.mark.parametrize("model", [None, "org/other"])
