@@ -1,4 +1,4 @@
-"""Where the tests marked real_sglang find SGLang, its target model and a draft head; a test without them is skipped."""
+"""Where the tests marked real_sglang find SGLang, its target model and a draft head; a test without them fails."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def environment() -> Environment:
         env for env in load_environments().values() if env.engine == "sglang" and env.python and env.device == "cpu"
     ]
     if not found:
-        pytest.skip("no SGLang on CPU is registered: run `tuner engine add sglang-cpu`")
+        pytest.fail("no SGLang on CPU is registered: run `make sglang`", pytrace=False)
     return found[0]
 
 
 def target() -> str:
     found = load_models().get("smollm2-135m")
     if found is None:
-        pytest.skip("the target model is not there: run `tuner model add smollm2-135m`")
+        pytest.fail("the target model is not there: run `make engines`", pytrace=False)
     return found.path
 
 
 def head() -> str:
     found = [path for path in HEADS if (path / "model.safetensors").is_file()]
     if not found:
-        pytest.skip(f"no EAGLE-3 head in {HEADS[0]}")
+        pytest.fail(f"no EAGLE-3 head in {HEADS[0]}", pytrace=False)
     return str(found[0])
 
 
