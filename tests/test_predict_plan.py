@@ -113,7 +113,7 @@ def test_the_plan_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = CliRunner().invoke(app, ["plan", str(PROFILE), "--reports", str(tmp_path), "--launches", "5", "--json"])
     assert run.exit_code == 0, run.output
     told = json.loads(run.stdout)
-    assert [one["spec"]["label"].split()[0] for one in told["launches"]] == ["off", "ngram", "eagle3", "off"]
+    assert [one["spec"]["label"].split()[0] for one in told["launches"]] == ["off", "eagle3", "ngram", "off"]
     assert {"spec", "command", "env", "cells", "why", "minutes"} <= set(told["launches"][0])
     assert "--speculative-config" in told["launches"][1]["command"]
     assert told["launches"][1]["cells"][0] == {"concurrency": 1, "rate": None, "temperature": 0.0}
