@@ -169,7 +169,7 @@ class MockEngine:
         self.bodies.append(body)
         if body.get("model") != self.config.served_name:
             return _refuse(404, f"The model `{body.get('model')}` does not exist.")
-        prompt = "\n".join(m["content"] for m in body["messages"]) if chat else body["prompt"]
+        prompt = "\n".join(_plain(m["content"]) for m in body["messages"]) if chat else body["prompt"]
         if int(body.get("max_tokens") or 16) > self.config.max_model_len:
             return _refuse(400, f"This model's maximum context length is {self.config.max_model_len} tokens.")
         await asyncio.sleep(faults.first_token_delay_s)
@@ -237,6 +237,11 @@ class MockEngine:
             await response.write(b"data: [DONE]\n\n")
             return True
         return False
+
+
+def _plain(content: str | list[dict[str, str]]) -> str:
+    """A message's text; clients may send it in parts."""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def _each(every: int, number: int) -> bool:
