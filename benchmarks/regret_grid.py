@@ -1,7 +1,10 @@
 """A full grid measured on a real engine, and the planner replayed on it.
 
-    python benchmarks/regret_grid.py measure [benchmarks/grid_cpu.yaml] [--reports reports]    hours; resumable
-    python benchmarks/regret_grid.py replay reports/<study> [--json]                           no engine
+    python benchmarks/regret_grid.py measure [--minutes 45]    launches engines; goes on where it was ended
+    python benchmarks/regret_grid.py replay [--json]           no engine
+
+Both take `--study`, the folder of the grid (reports/example-grid-cpu). A launch that was ended half-way, or that
+failed, is made up for by a new launch of the cells it lacks when `measure` runs again.
 
 Replaying answers every launch the planner asks for from the grid's records. Regret at a load is how much slower, by
 the grid's own median TPOT, the advised setting is than the best of the grid; `tie`: the grid's interval of the two
@@ -13,9 +16,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +31,12 @@ from tuner.measure.records import CellKey, Trial
 from tuner.measure.statistics import is_tie
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
+
+if TYPE_CHECKING:
+    from tuner.run.question import Question
+    from tuner.run.store import StudyStore
+
+STUDY = Path(__file__).parent.parent / "reports" / "example-grid-cpu"
 
 
 @dataclass(frozen=True)
@@ -75,12 +86,24 @@ def replay(trials: Sequence[Trial], arms: Sequence[Arm], objective: str, budget:
 
 
 def _answer(trials: Sequence[Trial], asked: Ask, number: int) -> Trial:
-    from dataclasses import replace
-
     same = [trial for trial in trials if trial.spec == asked.spec]
     if not same:
         return Trial(number, asked.spec, trials[0].engine, status="failed: not in the grid", role=asked.role)
     return replace(same[-1 if asked.role == "baseline-again" else 0], number=number, role=asked.role, why=asked.why)
+
+
+def whole(trials: Sequence[Trial]) -> list[Trial]:
+    """One trial a setting and role: launches that made up for cells another one lacked are one with it."""
+    merged: dict[tuple[SpecConfig, str], Trial] = {}
+    for trial in trials:
+        place = (trial.spec, trial.role)
+        before = merged.get(place)
+        if before is not None:
+            known = {cell.key for cell in before.cells}
+            cells = (*before.cells, *(cell for cell in trial.cells if cell.key not in known))
+            trial = replace(before if before.ok else trial, cells=cells)
+        merged[place] = trial
+    return [replace(trial, status="ok") if trial.cells else trial for trial in merged.values()]
 
 
 def _outcome(grid: Evidence, key: CellKey, chosen: SpecConfig) -> Outcome:
@@ -105,32 +128,67 @@ def _errors(grid: Evidence, arms: Sequence[Arm], evidence: Evidence) -> list[flo
     return found
 
 
-def measure(workload: Path, reports: Path) -> Path:
-    """Launch every setting once, off first and last; goes on with an unfinished study of the same workload."""
+def grid_asks(arms: Sequence[Arm]) -> list[Ask]:
+    specs = [spec for arm in arms for spec in arm.configs]
+    return [
+        Ask(OFF, "baseline", "the full grid: off first"),
+        *(Ask(spec, "explore", "the full grid: every setting once") for spec in specs),
+        Ask(OFF, "baseline-again", "the full grid: off last"),
+    ]
+
+
+def missing(asked: Ask, trials: Sequence[Trial], keys: Sequence[CellKey]) -> tuple[CellKey, ...]:
+    """Cells no launch of this setting in this role has measured yet."""
+    same = [trial for trial in trials if (trial.spec, trial.role) == (asked.spec, asked.role)]
+    done = {cell.key for trial in same for cell in trial.cells}
+    return tuple(key for key in keys if key not in done)
+
+
+def measure(workload: Path, folder: Path, minutes: float) -> str:
+    """Launch what is missing, off first and last; no launch begins after so many minutes. Returns the status."""
     from tuner.cli.progress import progress
-    from tuner.errors import UserError
     from tuner.run.preflight import read_question
     from tuner.run.signals import unwinding_signals
-    from tuner.run.start import open_study
     from tuner.run.trial import TrialPlan, run_trial
 
-    question = read_question(workload)
-    try:
-        store = open_study(question, reports, resume=True)
-    except UserError:
-        store = open_study(question, reports, resume=False)
-    specs = [spec for arm in question.arms for spec in arm.configs]
-    asks = [Ask(OFF, "baseline", "the full grid: off first")]
-    asks += [Ask(spec, "explore", "the full grid: every setting once") for spec in specs]
-    asks += [Ask(OFF, "baseline-again", "the full grid: off last")]
-    with unwinding_signals(), store, progress() as notify:
-        for asked in asks:
-            done = {(t.spec, t.role) for t in store.trials() if t.status != "interrupted"}
-            if (asked.spec, asked.role) not in done:
-                plan = TrialPlan(len(store.trials()) + 1, asked, question.environments[0], question.keys)
-                asyncio.run(run_trial(question, plan, store, notify))
-        store.study_ended("complete")
-    return store.folder
+    question, started_s = read_question(workload), time.monotonic()
+    status = "complete"
+    with unwinding_signals(), _open(question, folder) as store, progress() as notify:
+        for asked in grid_asks(question.arms):
+            keys = missing(asked, store.trials(), question.keys)
+            if not keys:
+                continue
+            if time.monotonic() - started_s > minutes * 60:
+                status = "stopped: the minutes are used up"
+                break
+            plan = TrialPlan(store.next_number, asked, question.environments[0], keys)
+            if (ended := asyncio.run(run_trial(question, plan, store, notify))) != "ok":
+                status = f"stopped: {asked.spec.label} {ended}"
+                print(status)
+        store.study_ended(status)
+    return status
+
+
+def _open(question: Question, folder: Path) -> StudyStore:
+    """The grid's own folder, new or begun before with this very workload."""
+    from tuner.errors import UserError
+    from tuner.run.host import HostFacts
+    from tuner.run.start import RESOLVED, Resolved
+    from tuner.run.store import StudyStore
+    from tuner.run.study_header import StudyHeader, workload_hash
+
+    asked = question.workload.model_dump(mode="json")
+    if (folder / "study.json").exists():
+        store = StudyStore.open(folder)
+        if store.header.workload_hash == workload_hash(asked):
+            return store
+        store.close()
+        raise UserError(f"{folder} holds another workload's grid: give --study another folder")
+    environments = tuple(asdict(environment) for environment in question.environments)
+    header = StudyHeader.new(asked, question.text, HostFacts.read(), environments)
+    store = StudyStore.create(folder, header)
+    store.note(RESOLVED, **Resolved.of(question).to_dict())
+    return store
 
 
 def replay_study(folder: Path) -> Replay:
@@ -140,7 +198,9 @@ def replay_study(folder: Path) -> Replay:
     store = StudyStore.read(folder)
     arms = Resolved.read(store).arms
     settings = 1 + sum(len(arm.configs) for arm in arms)
-    return replay(store.trials(), arms, str(store.header.workload["objective"]), settings // 3, store.header.seed)
+    return replay(
+        whole(store.trials()), arms, str(store.header.workload["objective"]), settings // 3, store.header.seed
+    )
 
 
 def main() -> None:
@@ -148,14 +208,14 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     measured = commands.add_parser("measure")
     measured.add_argument("workload", type=Path, nargs="?", default=Path(__file__).with_name("grid_cpu.yaml"))
-    measured.add_argument("--reports", type=Path, default=Path("reports"))
+    measured.add_argument("--minutes", type=float, default=45, help="begin no launch after so many minutes")
     replayed = commands.add_parser("replay")
-    replayed.add_argument("study", type=Path)
     replayed.add_argument("--json", action="store_true")
+    for command in (measured, replayed):
+        command.add_argument("--study", type=Path, default=STUDY)
     options = parser.parse_args()
     if options.command == "measure":
-        folder = measure(options.workload, options.reports)
-        print(f"measured: {folder}; now: python {Path(__file__).name} replay {folder}")
+        print(f"{options.study}: {measure(options.workload, options.study, options.minutes)}")
         return
     told = replay_study(options.study).to_dict()
     print(json.dumps(told, indent=2) if options.json else _text(told))
