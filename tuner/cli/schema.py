@@ -13,6 +13,8 @@ Examples:
 
   tuner schema                          what workload.yaml may hold
 
+  tuner schema sweep                    what a sweep file may hold
+
   tuner schema recommendation           what recommendation.json holds
 
   tuner schema alpha                    what the acceptance profiles of a study hold
@@ -27,6 +29,7 @@ For completion in an editor, begin workload.yaml with the line
 
 class Kind(StrEnum):
     workload = "workload"
+    sweep = "sweep"
     recommendation = "recommendation"
     alpha = "alpha"
 
@@ -35,7 +38,7 @@ def schema(
     kind: Annotated[Kind, typer.Argument(help="Which file's.")] = Kind.workload,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there instead of printing it.")] = None,
 ) -> None:
-    """Print the JSON Schema of workload.yaml, of recommendation.json, or of a study's *.alpha.json."""
+    """Print the JSON Schema of workload.yaml, of a sweep file, of recommendation.json, or of a study's *.alpha.json."""
     text = _text(kind)
     if output is None:
         typer.echo(text, nl=False)
@@ -49,8 +52,12 @@ def schema(
 def _text(kind: Kind) -> str:
     from importlib.resources import files
 
-    from tuner.spec.json_schema import workload_schema_text
+    from tuner.spec.json_schema import schema_text, workload_schema_text
 
     if kind is Kind.workload:
         return workload_schema_text()
+    if kind is Kind.sweep:
+        from tuner.spec.sweep import Sweep
+
+        return schema_text(Sweep)
     return (files("tuner.report") / f"{kind}.schema.json").read_text(encoding="utf-8")

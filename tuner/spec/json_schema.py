@@ -30,7 +30,11 @@ def schema_of(model: type[BaseModel]) -> Schema:
 
 def workload_schema_text() -> str:
     """`schema/workload.schema.json`, to the byte."""
-    return json.dumps(schema_of(Workload), indent=2, ensure_ascii=False) + "\n"
+    return schema_text(Workload)
+
+
+def schema_text(model: type[BaseModel]) -> str:
+    return json.dumps(schema_of(model), indent=2, ensure_ascii=False) + "\n"
 
 
 def resolved(schema: Schema, node: Schema) -> Schema:
