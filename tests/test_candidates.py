@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.spec.candidates import DEFAULT_N, Arm, Removed, arm_of
-from tuner.spec.speculation import METHODS, SpecConfig, Tree
+from tuner.spec.candidates import DEFAULT_N, Arm, Removed, arm_of, named
+from tuner.spec.speculation import METHODS, SGLANG_SCHEDULE, VLLM_SCHEDULE, SpecConfig, Tree
 from tuner.spec.workload import Draft, TreeAxes
 
 
@@ -108,3 +108,42 @@ def test_every_combination_is_tried_or_named(depth: list[int], topk: list[int], 
         assert (Tree(d, k, m) in arm.trees) == (k > 1 and fits)
     assert arm.ns == (tuple(sorted(depth)) if 1 in topk else ())
     assert len(set(arm.configs)) == len(arm.configs)
+
+
+def test_two_drafts_of_one_method_have_labels_of_their_own() -> None:
+    arms = named([
+        Arm("eagle3", "/models/a/head", ns=(3,)), Arm("eagle3", "/models/b/head", ns=(3,)), Arm("ngram", ns=(4,)),
+    ])  # fmt: skip
+    assert [arm.at(3).label for arm in arms] == ["eagle3 (a/head) N=3", "eagle3 (b/head) N=3", "ngram N=3"]
+    assert arms[0].of(Tree(3, 2, 4)).label == "eagle3 (a/head) tree d=3 k=2 m=4"
+    hub = named([Arm("eagle3", "one/first-head", ns=(1,)), Arm("eagle3", "two/second-head", ns=(1,))])
+    assert [arm.at(1).label for arm in hub] == ["eagle3 (first-head) N=1", "eagle3 (second-head) N=1"]
+
+
+def test_options_tell_drafts_apart_where_their_weights_do_not() -> None:
+    low, high = ((("prompt_lookup_max", most), ("prompt_lookup_min", 2)) for most in (3, 5))
+    arms = named([Arm("ngram", options=low, ns=(4,)), Arm("ngram", options=high, ns=(4,))])
+    assert [arm.at(4).label for arm in arms] == [
+        "ngram (prompt_lookup_max=3) N=4", "ngram (prompt_lookup_max=5) N=4",
+    ]  # fmt: skip
+    plain = named([Arm("ngram", ns=(4,)), Arm("ngram", options=low, ns=(4,))])
+    assert plain[0].at(4).label == "ngram (default options) N=4"
+
+
+def test_a_name_is_for_people_alone_and_survives_storage() -> None:
+    plain, told = SpecConfig("eagle3", n=3, draft="h"), SpecConfig("eagle3", n=3, draft="h", name="h")
+    assert (plain, plain.key, hash(plain)) == (told, told.key, hash(told))
+    assert SpecConfig.from_dict(told.to_dict()).label == "eagle3 (h) N=3"
+    assert "name" not in plain.to_dict()
+
+
+def test_a_schedule_says_so_in_its_label() -> None:
+    rows = SpecConfig("eagle3", n=3, draft="h", options=((VLLM_SCHEDULE, "[[1, 4, 3], [5, 8, 0]]"),))
+    table = '{"8": {"candidate_steps": [1]}, "1": {"candidate_steps": [5]}}'
+    slots = SpecConfig("eagle3", n=5, draft="h", options=((SGLANG_SCHEDULE, table),))
+    assert (rows.label, slots.label) == ("eagle3 N=3/0 by load", "eagle3 N=5/1 by load")
+    assert rows.by_load
+    assert not SpecConfig("eagle3", n=3, draft="h").by_load
+    assert SpecConfig("eagle3", n=5, draft="h", options=(("adaptive_config", "t.json"),)).label == (
+        "eagle3 N=up to 5 by load"
+    )

@@ -41,7 +41,7 @@ def confirmations(evidence: Evidence) -> tuple[Confirmation, ...]:
     found = []
     for spec in (spec for spec in evidence.specs() if not spec.is_off):
         first = next(place for place, one in enumerate(evidence.tried) if one.spec == spec)
-        arm = Arm(spec.method, spec.draft, spec.options, ns=_ns(evidence, spec))
+        arm = Arm(spec.method, spec.draft, spec.options, ns=_ns(evidence, spec), name=spec.name)
         before = predictions((arm,), replace(evidence, tried=evidence.tried[:first]))
         found += [c for p in before if p.spec == spec and (c := _confirmed(evidence, p)) is not None]
     return tuple(found)

@@ -160,7 +160,8 @@ def _n_text(verdicts: Sequence[Verdict], spec: SpecConfig) -> str:
 
 
 def _drafting(evidence: Evidence) -> tuple[SpecConfig, ...]:
-    return tuple(spec for spec in evidence.specs() if not spec.is_off)
+    """Settings with one N each: where N moves with the load, a_k and a place on the axis of N mean nothing."""
+    return tuple(spec for spec in evidence.specs() if not spec.is_off and not spec.by_load)
 
 
 def _temperatures(evidence: Evidence) -> tuple[float, ...]:

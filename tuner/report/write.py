@@ -38,11 +38,13 @@ def draw(data: ReportInput) -> dict[str, bytes | None]:
     # matplotlib takes most of a second to import, and only reports need it.
     from tuner.report.drawing import png
     from tuner.report.plots import acceptance_plot, speedup_plot, tpot_plot
+    from tuner.report.tree_plot import tree_plot
 
     figures = {
         "acceptance.png": acceptance_plot(data.evidence),
         "tpot.png": tpot_plot(data.evidence, data.predictions),
         "speedup.png": speedup_plot(data.verdicts, data.evidence.objective),
+        "trees.png": tree_plot(data.evidence),
     }
     return {name: png(figure) if figure else None for name, figure in figures.items()}
 

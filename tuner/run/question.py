@@ -15,7 +15,7 @@ from tuner.prompts import Prompt, interleave, load_set
 from tuner.run.auto_drafts import auto_drafts
 from tuner.run.cell_plan import CellPlan
 from tuner.run.process import port_is_busy
-from tuner.spec.candidates import Arm, Removed, arm_of
+from tuner.spec.candidates import Arm, Removed, arm_of, named
 from tuner.spec.load import resolve_path
 from tuner.spec.workload import Budget, Draft, EngineExtras, Workload
 
@@ -131,7 +131,7 @@ def resolve(
         arms.append(arm)
         removed += gone
     return Question(
-        workload, path.read_text(encoding="utf-8"), environments, target, tuple(arms), tuple(removed),
+        workload, path.read_text(encoding="utf-8"), environments, target, named(arms), tuple(removed),
         workload_prompts(workload, base),
     )  # fmt: skip
 

@@ -83,4 +83,5 @@ def _arm(data: dict[str, Any]) -> Arm:
         options=tuple((key, value) for key, value in data["options"]),
         ns=tuple(data["ns"]),
         trees=tuple(Tree(**tree) for tree in data["trees"]),
+        name=data.get("name", ""),
     )

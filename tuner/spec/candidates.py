@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from types import MappingProxyType
 
 from tuner.spec.draft import Draft
@@ -27,13 +28,14 @@ DEFAULT_N: Mapping[str, tuple[int, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to draft with all its settings: chains by N, and trees."""
+    """One way to draft with all its settings: chains by N, and trees. `name`: as `SpecConfig` has it."""
 
     method: str
     draft: str | None = None
     options: tuple[tuple[str, Scalar], ...] = ()
     ns: tuple[int, ...] = ()
     trees: tuple[Tree, ...] = ()
+    name: str = field(default="", compare=False)
 
     @property
     def prefix_sum(self) -> bool:
@@ -41,10 +43,10 @@ class Arm:
         return self.method in AUTOREGRESSIVE_METHODS
 
     def at(self, n: int) -> SpecConfig:
-        return SpecConfig(self.method, n=n, draft=self.draft, options=self.options)
+        return SpecConfig(self.method, n=n, draft=self.draft, options=self.options, name=self.name)
 
     def of(self, tree: Tree) -> SpecConfig:
-        return SpecConfig(self.method, draft=self.draft, tree=tree, options=self.options)
+        return SpecConfig(self.method, draft=self.draft, tree=tree, options=self.options, name=self.name)
 
     @property
     def chains(self) -> tuple[SpecConfig, ...]:
@@ -102,3 +104,31 @@ def _combinations(draft: Draft) -> list[Tree]:
     if axes is None:
         return []
     return [Tree(d, k, m) for d in axes.depth for k in axes.topk for m in axes.nodes]
+
+
+def named(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    """The arms, with a name wherever two of one method would have the same labels.
+
+    A draft is called by as much of its path's end as tells it from the others; options by those that differ.
+    """
+    found = list(arms)
+    for method in dict.fromkeys(arm.method for arm in arms):
+        same = [i for i, arm in enumerate(arms) if arm.method == method]
+        if len(same) > 1:
+            names = _names([arms[i] for i in same])
+            for i, name in zip(same, names, strict=True):
+                found[i] = replace(arms[i], name=name)
+    return tuple(found)
+
+
+def _names(arms: Sequence[Arm]) -> list[str]:
+    drafts = [PurePath(arm.draft or "own layers").parts for arm in arms]
+    different = len(set(drafts)) > 1
+    tail = next((k for k in range(1, 9) if len({parts[-k:] for parts in drafts}) == len(set(drafts))), 9)
+    shared = set.intersection(*(set(arm.options) for arm in arms))
+    names = []
+    for arm, parts in zip(arms, drafts, strict=True):
+        own = [f"{key}={value}" for key, value in arm.options if (key, value) not in shared]
+        plain = ["default options"] if not own and not different else []
+        names.append(", ".join([*(["/".join(parts[-tail:])] if different else []), *own, *plain]))
+    return names

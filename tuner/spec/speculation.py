@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.errors import UserError
 
@@ -28,6 +28,12 @@ LOOKUP_METHODS = frozenset({"ngram", "suffix"})
 AUTOREGRESSIVE_METHODS = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
 #: Methods that read weights of their own from a checkpoint.
 DRAFT_METHODS = frozenset({"draft_model", "eagle", "eagle3", "medusa", "dflash", "dspark"})
+#: vLLM's rows [[first, last, N], ...] by running requests, as JSON text.
+VLLM_SCHEDULE = "num_speculative_tokens_per_batch_size"
+#: SGLang's table of candidate steps by batch size, as JSON text; `adaptive_config` is a file with one.
+SGLANG_SCHEDULE = "adaptive_table"
+#: Options under which N moves with the number of running requests.
+SCHEDULES = frozenset({VLLM_SCHEDULE, SGLANG_SCHEDULE, "adaptive_config"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,7 +55,9 @@ class SpecConfig:
     """One speculative configuration.
 
     `n` is tokens drafted per verify step on a chain (0 only for `off`, and for trees, whose depth is in `tree`).
-    A tree with topk 1 is a chain: it is stored as n = depth, so both engines' spellings compare equal.
+    A tree with topk 1 is a chain: it is stored as n = depth, so both engines' spellings compare equal. `name` tells
+    this draft from others of its method in one study, to people; it is no part of what is compared. With a schedule
+    in its options `n` is the most that is drafted.
     """
 
     method: str = "off"
@@ -57,6 +65,7 @@ class SpecConfig:
     draft: str | None = None
     tree: Tree | None = None
     options: tuple[tuple[str, Scalar], ...] = ()
+    name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -89,13 +98,33 @@ class SpecConfig:
         return self.tree.depth if self.tree else self.n
 
     @property
+    def by_load(self) -> bool:
+        """Whether N moves with the number of running requests."""
+        return any(key in SCHEDULES for key, _ in self.options)
+
+    @property
+    def way(self) -> str:
+        """The method, and the draft's name where it has one."""
+        return f"{self.method} ({self.name})" if self.name else self.method
+
+    @property
     def label(self) -> str:
-        """Short and readable, e.g. `eagle3 N=3`; unique within a study that has one draft per method."""
+        """Short and readable, e.g. `eagle3 N=3`; unique in a study whose arms are named (`candidates.named`)."""
         if self.is_off:
             return "off"
         if self.tree:
-            return f"{self.method} tree d={self.tree.depth} k={self.tree.topk} m={self.tree.nodes}"
-        return f"{self.method} N={self.n}"
+            return f"{self.way} tree d={self.tree.depth} k={self.tree.topk} m={self.tree.nodes}"
+        if self.by_load:
+            return f"{self.way} N={'/'.join(map(str, self._scheduled())) or f'up to {self.n}'} by load"
+        return f"{self.way} N={self.n}"
+
+    def _scheduled(self) -> list[int]:
+        """N of each stretch, by rising load; empty where they are in a file."""
+        options = dict(self.options)
+        if VLLM_SCHEDULE in options:
+            return [row[2] for row in json.loads(str(options[VLLM_SCHEDULE]))]
+        rows = json.loads(str(options.get(SGLANG_SCHEDULE, "{}")))
+        return [rows[key]["candidate_steps"][0] for key in sorted(rows, key=int)]
 
     @property
     def arm(self) -> tuple[str, str | None, tuple[tuple[str, Scalar], ...]]:
@@ -105,10 +134,13 @@ class SpecConfig:
     @property
     def key(self) -> str:
         """Twelve hex digits that identify this configuration across runs and machines."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        text = json.dumps(self._identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, object]:
+        return self._identity() | ({"name": self.name} if self.name else {})
+
+    def _identity(self) -> dict[str, object]:
         tree = [self.tree.depth, self.tree.topk, self.tree.nodes] if self.tree else None
         options = dict(self.options)
         return {"method": self.method, "n": self.n, "draft": self.draft, "tree": tree, "options": options}
@@ -123,6 +155,7 @@ class SpecConfig:
             draft=str(data["draft"]) if data.get("draft") else None,
             tree=Tree(*tree) if isinstance(tree, list) else None,
             options=tuple(options.items()),
+            name=str(data.get("name") or ""),
         )
 
 
