@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 from mock_engine import fake_python
+
+#: Two busy cores say nothing of the code: no property has a deadline.
+settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy-machine")
 
 #: Off 5 ms a step. eagle3 accepts .8, .7, .6, .6 at T = 0; a drafted token costs 5 % of a step, more when crowded.
 SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}
