@@ -20,6 +20,7 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,8 @@ def choice_of(truth: Truth, told: Recommendation) -> list[SpecConfig]:
 def equal_arms(truth: Truth) -> bool:
     """Whether a win is claimed anywhere for a setting that is off by another name."""
     twin = ARMS[-1].at(NS[0])
-    tpots, _, steps = truth.measure(OFF, again=2)
-    trial = truth.trial_of(twin, 2, "explore", tpots, [np.zeros((len(s), 2)) for s in steps], steps)
+    seen = [replace(one, histogram=np.zeros((len(one.steps), 2))) for one in truth.measure(OFF, again=2)]
+    trial = truth.trial_of(twin, 2, "explore", seen)
     told = recommend(gather([truth.trial(OFF, 1, "baseline"), trial], "tpot_p50", seed=truth.seed))
     return any(verdict.on for verdict in told.verdicts) or not told.overall.best.is_off
 

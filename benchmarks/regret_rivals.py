@@ -85,7 +85,7 @@ def rivals() -> dict[str, Callable[[Truth, int, int], Choice]]:
 def _measured(truth: Truth, specs: Sequence[SpecConfig], share: float = 1.0) -> dict[SpecConfig, Array]:
     """Measured median TPOT by load, from the first `share` of the requests."""
     return {
-        spec: np.array([np.median(tpots[: int(len(tpots) * share)]) for tpots in truth.measure(spec)[0]])
+        spec: np.array([np.median(one.tpots_s[: int(len(one.tpots_s) * share)]) for one in truth.measure(spec)])
         for spec in specs
     }
 

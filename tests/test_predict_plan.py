@@ -66,14 +66,15 @@ def test_minutes_are_the_start_and_the_cells_at_the_expected_pace() -> None:
 def test_two_lookup_runs_that_agree_make_it_predictable_and_two_that_do_not_refuse_it() -> None:
     lookup = Arm("ngram", ns=(1, 2, 4))
     four = spec_trial(lookup.at(4), 0.14, STEPS)
-    # a_1, a_2 = .5, .25 at N = 4; the run at N = 2 accepts 0, 0, 1, 2: the same.
-    agreeing = gather([off_trial(OFF_TPOTS), four, spec_trial(lookup.at(2), 0.12, [[0, 0, 1, 2]] * 8, 3)], "tpot_p50")
+    # Of 0, 0, 1, 3 accepted at N = 4 the last four tokens take two steps at N = 2: it accepts 0, 0, 1, 2, 0.
+    two = spec_trial(lookup.at(2), 0.12, [[0, 0, 1, 2, 0]] * 8, 3)
+    agreeing = gather([off_trial(OFF_TPOTS), four, two], "tpot_p50")
     assert holds(agreeing, lookup.chains)
     assert [p.spec.n for p in predictions((lookup,), agreeing)] == [1, 2, 4]
     other = gather([off_trial(OFF_TPOTS), four, spec_trial(lookup.at(2), 0.12, [[2, 2, 1, 2]] * 8, 3)], "tpot_p50")
     told = refused(other, lookup.chains)
     assert told is not None
-    assert "tau(2) is 2.750" in told.text  # 1 + 7/4 measured, 1.75 as the prefix sum
+    assert "tau(2) is 2.750" in told.text  # 1 + 7/4 measured; 8 tokens in 5 steps as the run at 4 tells it
     assert predictions((lookup,), other) == ()
     asked = ask((lookup,), other, 5)
     assert asked is not None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from tuner.decide.outlook import Outlook, Stretch
 from tuner.decide.step_line import StepLine, StepPoint, fit_line
-from tuner.measure.acceptance import tau_at
 from tuner.measure.records import CellKey
 from tuner.measure.rows import RequestRows
 from tuner.measure.statistics import Array, Estimate, resampling
 from tuner.measure.summary import CellSummary
-from tuner.spec.speculation import SpecConfig
+from tuner.spec.speculation import LOOKUP_METHODS, SpecConfig
 
 RESAMPLES = 500
 
@@ -71,12 +71,24 @@ def predict_chains(
     base = _base(off, measured, against or off, terms)
     if base is None:
         return ()
-    found = []
-    for spec in specs:
-        source = next((c for c in base.chains if c.spec.n >= spec.n > 0), None)
-        if source is not None:
-            found.append(_predicted(base, source, spec, terms))
-    return tuple(found)
+    sources = _sources(base, specs)
+    return tuple(_predicted(base, source, spec, terms) for spec, source in sources.items())
+
+
+def predict_gains(
+    off: CellSummary, measured: Sequence[CellSummary], specs: Sequence[SpecConfig], terms: Terms, against: CellSummary
+) -> dict[SpecConfig, tuple[Estimate, tuple[str, ...]]]:
+    """Of `predict_chains` the gain and the missed SLOs, where a gain is defined: what choosing a launch needs."""
+    base = _base(off, measured, against, terms)
+    if base is None:
+        return {}
+    found = {}
+    for spec, source in _sources(base, specs).items():
+        outlook = _outlook(base, source, spec, terms)[0]
+        gain = outlook.gain(terms.objective, terms.slo_ms or {})
+        if gain is not None:
+            found[spec] = (gain, outlook.missed(terms.slo_ms or {}))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +128,42 @@ def _base(off: CellSummary, measured: Sequence[CellSummary], against: CellSummar
     )  # fmt: skip
 
 
-def _predicted(base: _Base, source: CellSummary, spec: SpecConfig, terms: Terms) -> Prediction:
+def _sources(base: _Base, specs: Sequence[SpecConfig]) -> dict[SpecConfig, CellSummary]:
+    """The nearest launch that is as long, by spec; a spec longer than all is left out."""
+    found = {}
+    for spec in specs:
+        source = next((c for c in base.chains if c.spec.n >= spec.n > 0), None)
+        if source is not None:
+            found[spec] = source
+    return found
+
+
+def _outlook(base: _Base, source: CellSummary, spec: SpecConfig, terms: Terms) -> tuple[Outlook, float]:
+    """The source's requests as `spec` would run them, and its L."""
     rows, n = base.rows[source.spec.n], spec.n
     place, at = base.line.ns.index(source.spec.n), base.line.weights(n)
     step_s = float(base.steps @ at)
     stray = np.hypot(base.line.stray_s(n) / step_s, terms.stray if n != source.spec.n else 0.0)
-    noise = np.random.default_rng([terms.seed, n]).standard_normal(len(base.weights))
+    noise = _noise(terms.seed, n, len(base.weights))
     factor = step_s / float(base.steps[place])
     factors = base.step_draws @ at / base.step_draws[:, place] * np.exp(stray * noise)
     tpot_s = rows.tpot_s * rows.tau[:, source.spec.n - 1] / rows.tau[:, n - 1]
-    outlook = Outlook(Stretch(rows, tpot_s, factor, factors), base.against, base.weights)
-    assert source.a is not None
+    return Outlook(Stretch(rows, tpot_s, factor, factors), base.against, base.weights), step_s
+
+
+@lru_cache(maxsize=64)
+def _noise(seed: int, n: int, draws: int) -> Array:
+    return np.random.default_rng([seed, n]).standard_normal(draws)
+
+
+def _predicted(base: _Base, source: CellSummary, spec: SpecConfig, terms: Terms) -> Prediction:
+    outlook, step_s = _outlook(base, source, spec, terms)
+    rows = base.rows[source.spec.n]
     return Prediction(
         spec=spec,
         key=base.off.key,
         tpot_s=outlook.tpot_s(),
-        tau=tau_at([a.value for a in source.a], n),
+        tau=_pooled_tau(rows, spec),
         step_s=step_s,
         gain=outlook.gain(terms.objective, terms.slo_ms or {}),
         throughput_tok_s=outlook.throughput(source.throughput_tok_s),
@@ -140,3 +172,12 @@ def _predicted(base: _Base, source: CellSummary, spec: SpecConfig, terms: Terms)
         source=source.spec,
         shape=base.line.shape,
     )
+
+
+def _pooled_tau(rows: RequestRows, spec: SpecConfig) -> float:
+    """Over all verify steps. A lookup takes more of them at a smaller N and drafts in the same places."""
+    own = rows.tau[:, spec.n - 1]
+    if spec.method in LOOKUP_METHODS:
+        tokens = rows.steps * rows.tau[:, -1]
+        return float(tokens.sum() / (tokens / own).sum())
+    return float(rows.steps @ own / rows.steps.sum())

@@ -1,6 +1,7 @@
 """Whether one run of an arm tells tau of every smaller N: assumed where drafting is autoregressive, tested elsewhere.
 
-Two measured N that disagree refuse it for any method (DEFINITIONS, Formulas).
+The rule is the prefix sum, or for lookups that copies are cut into more steps (`measure/split_rule.py`). Two measured N
+that disagree refuse it for any method (DEFINITIONS, Formulas).
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ RESAMPLES = 500
 
 
 def refused(evidence: Evidence, chains: Sequence[SpecConfig]) -> PrefixSum | None:
-    """The first pair of launched N whose acceptance contradicts the prefix sum; None: no pair does, or none exists."""
-    return next((pair for pair in pairs(evidence, chains) if not pair.holds), None)
+    """The first pair of launched N whose acceptance contradicts the rule; None: no pair does, or none exists."""
+    return next((pair for pair in launched_pairs(evidence, chains) if not pair.holds), None)
 
 
 def holds(evidence: Evidence, chains: Sequence[SpecConfig]) -> bool:
-    """Lookups need two launched N that agree; `chains`: of one arm."""
+    """`chains`: of one arm."""
+    return told_by(chains, launched_pairs(evidence, chains))
+
+
+def told_by(chains: Sequence[SpecConfig], pairs: Sequence[PrefixSum]) -> bool:
+    """Lookups need two launched N that agree."""
     if not chains or chains[0].method not in AUTOREGRESSIVE_METHODS | LOOKUP_METHODS:
         return False
-    told = pairs(evidence, chains)
-    return all(pair.holds for pair in told) and (bool(told) or chains[0].method in AUTOREGRESSIVE_METHODS)
+    return all(pair.holds for pair in pairs) and (bool(pairs) or chains[0].method in AUTOREGRESSIVE_METHODS)
 
 
-def pairs(evidence: Evidence, chains: Sequence[SpecConfig]) -> tuple[PrefixSum, ...]:
+def launched_pairs(evidence: Evidence, chains: Sequence[SpecConfig]) -> tuple[PrefixSum, ...]:
     """Neighbouring launched N at one temperature, set against each other."""
     wanted = set(chains)
     launched = sorted({one.spec for one in evidence.tried if one.spec in wanted and one.cells}, key=lambda s: s.n)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from scipy.special import ndtr
 
 from tuner.decide.evidence import Evidence
-from tuner.decide.predict import Prediction, Terms, predict_chains
-from tuner.decide.prefix_rule import holds, refused
+from tuner.decide.predict import Prediction, Terms, predict_chains, predict_gains
+from tuner.decide.prefix_rule import launched_pairs, told_by
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import TIE_MARGIN, Estimate
 from tuner.measure.summary import CellSummary
@@ -27,12 +27,13 @@ UNTESTED_STRAY = 0.1
 @dataclass(frozen=True, slots=True)
 class Prospect:
     """`gains`: over the best measured in each cell. `expected`: the mean over cells of what it may add to the best, in
-    logarithms; a loss adds nothing."""
+    logarithms; a loss adds nothing. `told`: its tau follows from a launch of another N, and is no guess."""
 
     spec: SpecConfig
     gains: tuple[tuple[CellKey, Estimate], ...]
     expected: float
     chance: float
+    told: bool
 
     @property
     def live(self) -> bool:
@@ -48,33 +49,50 @@ def prospects(arm: Arm, evidence: Evidence) -> tuple[Prospect, ...]:
     """Of every chain of the arm that was not launched, where its prefix sum was not refused."""
     launched = {one.spec for one in evidence.tried}
     open_specs = [spec for spec in arm.chains if spec not in launched]
-    if not open_specs or refused(evidence, arm.chains) is not None:
+    if not open_specs or not any(spec in launched for spec in arm.chains):
         return ()
+    pairs = launched_pairs(evidence, arm.chains)
+    if not all(pair.holds for pair in pairs):
+        return ()
+    told = told_by(arm.chains, pairs)
     gains: dict[SpecConfig, list[tuple[CellKey, Estimate]]] = {}
     for key in evidence.keys:
         incumbent = best_measured(evidence, key)
-        if incumbent is not None:
-            for p in chain_predictions(arm, evidence, key, open_specs, incumbent):
-                if p.gain is not None and not (p.missed_slos and feasible(evidence, incumbent)):
-                    gains.setdefault(p.spec, []).append((key, p.gain))
+        off, measured = _measured(arm, evidence, key)
+        if incumbent is None or off is None or not measured:
+            continue
+        found = predict_gains(off, measured, open_specs, _terms(evidence, told), incumbent)
+        safe = feasible(evidence, incumbent)
+        for spec, (gain, missed) in found.items():
+            if not (missed and safe):
+                gains.setdefault(spec, []).append((key, gain))
     weights = evidence.weight_of
     total = sum(weights(key) for key in evidence.keys)
     return tuple(
-        _prospect(spec, tuple(found), {k: weights(k) / total for k, _ in found}) for spec, found in gains.items()
+        _prospect(spec, tuple(found), {k: weights(k) / total for k, _ in found}, told) for spec, found in gains.items()
     )
 
 
 def chain_predictions(
-    arm: Arm, evidence: Evidence, key: CellKey, specs: Sequence[SpecConfig], against: CellSummary | None = None
+    arm: Arm, evidence: Evidence, key: CellKey, specs: Sequence[SpecConfig], told: bool = True
 ) -> tuple[Prediction, ...]:
-    """Of one arm's chains in one cell, from off and every N of the arm that was measured there."""
-    off = cell_of(evidence, OFF, key)
-    measured = [c for spec in arm.chains if (c := cell_of(evidence, spec, key)) is not None]
+    """Of one arm's chains in one cell, from off and every N of the arm that was measured there. `told`: as
+    `Prospect` has it."""
+    off, measured = _measured(arm, evidence, key)
     if off is None or not measured:
         return ()
-    stray = 0.0 if holds(evidence, arm.chains) else UNTESTED_STRAY
-    terms = Terms(evidence.objective, dict(evidence.slo_ms), evidence.seed, stray)
-    return predict_chains(off, measured, specs, terms, against)
+    return predict_chains(off, measured, specs, _terms(evidence, told))
+
+
+def _measured(arm: Arm, evidence: Evidence, key: CellKey) -> tuple[CellSummary | None, list[CellSummary]]:
+    """Off's cell and the arm's chains'."""
+    chains = [c for spec in arm.chains if (c := cell_of(evidence, spec, key)) is not None]
+    return cell_of(evidence, OFF, key), chains
+
+
+def _terms(evidence: Evidence, told: bool) -> Terms:
+    stray = 0.0 if told else UNTESTED_STRAY
+    return Terms(evidence.objective, dict(evidence.slo_ms), evidence.seed, stray)
 
 
 def best_measured(evidence: Evidence, key: CellKey) -> CellSummary | None:
@@ -105,7 +123,7 @@ def cell_of(evidence: Evidence, spec: SpecConfig, key: CellKey) -> CellSummary |
 
 
 def _prospect(
-    spec: SpecConfig, gains: tuple[tuple[CellKey, Estimate], ...], weights: Mapping[CellKey, float]
+    spec: SpecConfig, gains: tuple[tuple[CellKey, Estimate], ...], weights: Mapping[CellKey, float], told: bool
 ) -> Prospect:
     expected, chance = 0.0, 0.0
     for key, gain in gains:
@@ -114,4 +132,4 @@ def _prospect(
         density = math.exp(-((middle / sd) ** 2) / 2) / math.sqrt(2 * math.pi)
         expected += weights[key] * (middle * float(ndtr(middle / sd)) + sd * density)
         chance = max(chance, float(ndtr((middle - math.log1p(TIE_MARGIN)) / sd)))
-    return Prospect(spec, gains, expected, chance)
+    return Prospect(spec, gains, expected, chance, told)

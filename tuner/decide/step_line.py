@@ -90,19 +90,16 @@ def fit_line(points: Sequence[StepPoint]) -> StepLine:
     return StepLine(ordered, "piecewise")
 
 
-def _design(points: Sequence[StepPoint]) -> tuple[Array, Array, Array]:
-    """(rows [1, n], weights 1 / sd^2, step times)"""
-    rows = np.array([[1.0, float(p.n)] for p in points])
-    return rows, np.array([p.sd_s**-2 for p in points]), np.array([p.step_s.value for p in points])
-
-
 def _line_weights(points: Sequence[StepPoint], n: int) -> Array:
     """Of the points in the weighted least-squares line at n."""
     if len(points) == 1:
         return np.ones(1)
-    rows, precision, _ = _design(points)
-    gram = rows.T @ (rows * precision[:, None])
-    return np.asarray(np.array([1.0, float(n)]) @ np.linalg.solve(gram, rows.T * precision))
+    precision = [p.sd_s**-2 for p in points]
+    total = sum(precision)
+    middle = sum(w * p.n for w, p in zip(precision, points, strict=True)) / total
+    spread = sum(w * (p.n - middle) ** 2 for w, p in zip(precision, points, strict=True))
+    lean = (n - middle) / spread
+    return np.array([w * (1 / total + lean * (p.n - middle)) for w, p in zip(precision, points, strict=True)])
 
 
 def _line_at(points: Sequence[StepPoint], n: int) -> float:
@@ -121,9 +118,8 @@ def _rejected(points: Sequence[StepPoint]) -> bool:
         return False
     from scipy.special import chdtrc
 
-    _, precision, values = _design(points)
-    residuals = values - np.array([_line_at(points, p.n) for p in points])
-    return float(chdtrc(len(points) - 2, float((residuals**2 * precision).sum()))) < REJECT_AT
+    squares = sum(((p.step_s.value - _line_at(points, p.n)) / p.sd_s) ** 2 for p in points)
+    return float(chdtrc(len(points) - 2, squares)) < REJECT_AT
 
 
 def _piece_weights(points: Sequence[StepPoint], n: int) -> Array:

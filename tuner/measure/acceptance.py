@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,15 +66,9 @@ class AcceptanceCounts:
         return self.drafting_steps / self.verify_steps if self.verify_steps else None
 
     def __add__(self, other: AcceptanceCounts) -> AcceptanceCounts:
-        width = max(self.n, other.n)
-        return AcceptanceCounts(
-            drafting_steps=self.drafting_steps + other.drafting_steps,
-            accepted=self.accepted + other.accepted,
-            reached=tuple(a + b for a, b in zip(_wide(self.reached, width), _wide(other.reached, width), strict=True)),
-            full=self.full + other.full,
-            drafted=_sum(self.drafted, other.drafted),
-            verify_steps=_sum(self.verify_steps, other.verify_steps),
-        )
+        total = pool([self, other])
+        assert total is not None
+        return total
 
 
 def tau_at(a: Sequence[float], n: int) -> float:
@@ -102,7 +97,8 @@ def request_counts(request: RequestRecord, n: int) -> AcceptanceCounts | None:
         return None
     histogram = spec.histogram
     width = max(n, len(histogram) - 1)
-    reached = tuple(sum(histogram[k:]) for k in range(1, width + 1))
+    after = (0,) * (width + 1 - len(histogram)) + tuple(itertools.accumulate(reversed(histogram)))
+    reached = tuple(reversed(after[:width]))
     if spec.accepted_by_step is not None and spec.drafted_by_step is not None:
         pairs = zip(spec.accepted_by_step, spec.drafted_by_step, strict=True)
         full = sum(accepted >= drafted for accepted, drafted in pairs)
@@ -117,10 +113,17 @@ def request_counts(request: RequestRecord, n: int) -> AcceptanceCounts | None:
 
 def pool(counts: Sequence[AcceptanceCounts]) -> AcceptanceCounts | None:
     """Sum by verify step, never an average of requests' ratios; None of nothing."""
-    total: AcceptanceCounts | None = None
-    for one in counts:
-        total = one if total is None else total + one
-    return total
+    if not counts:
+        return None
+    width = max(one.n for one in counts)
+    return AcceptanceCounts(
+        drafting_steps=sum(one.drafting_steps for one in counts),
+        accepted=sum(one.accepted for one in counts),
+        reached=tuple(map(sum, zip(*(_wide(one.reached, width) for one in counts), strict=True))),
+        full=sum(one.full for one in counts),
+        drafted=_sum([one.drafted for one in counts]),
+        verify_steps=_sum([one.verify_steps for one in counts]),
+    )
 
 
 def cell_counts(requests: Sequence[RequestRecord], n: int) -> AcceptanceCounts | None:
@@ -132,5 +135,7 @@ def _wide(values: tuple[int, ...], width: int) -> tuple[int, ...]:
     return values + (0,) * (width - len(values))
 
 
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
+def _sum(values: Sequence[int | None]) -> int | None:
+    """None where any part is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

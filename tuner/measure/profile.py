@@ -141,8 +141,8 @@ class PrefixSum:
     def text(self) -> str:
         verdict = "the rule holds" if self.holds else "the rule is refused: every N must be measured"
         return (
-            f"tau({self.n}) is {_shown(self.measured)} measured, and {_shown(self.summed)} as the prefix sum of the "
-            f"run at N = {self.longer}: {verdict}"
+            f"tau({self.n}) is {_shown(self.measured)} measured, and {_shown(self.summed)} as the run at N = "
+            f"{self.longer} tells it: {verdict}"
         )
 
 

@@ -10,16 +10,17 @@ import numpy as np
 
 from tuner.measure.acceptance import AcceptanceCounts
 from tuner.measure.records import RequestRecord
+from tuner.measure.split_rule import split_taus
 from tuner.measure.statistics import Array
-from tuner.spec.speculation import SpecConfig
+from tuner.spec.speculation import LOOKUP_METHODS, SpecConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestRows:
     """One entry a completed request with a TPOT; seconds and tokens.
 
-    `steps`: verify steps of the decoding phase. `tau[:, N-1]`: the request's own tau(N) as a prefix sum, all verify
-    steps counted; no columns for off.
+    `steps`: verify steps of the decoding phase. `tau[:, N-1]`: the request's own tau(N), all verify steps counted, as a
+    prefix sum or, for lookups, by `split_rule`; no columns for off.
     """
 
     ids: tuple[tuple[int, str], ...]
@@ -56,7 +57,7 @@ def request_rows(
             continue
         kept.append(request)
         steps.append(verify)
-        taus.append([1 + sum_ / verify for sum_ in itertools.accumulate(counts.reached)] if counts else [])
+        taus.append(_taus(counts, verify, spec) if counts else [])
     return RequestRows(
         ids=tuple((r.index, r.prompt) for r in kept),
         tasks=tuple(r.task for r in kept),
@@ -68,6 +69,12 @@ def request_rows(
         ended_s=np.array([r.ended_s for r in kept], dtype=np.float64),
         tau=np.array(taus, dtype=np.float64).reshape(len(kept), -1 if kept else 0),
     )
+
+
+def _taus(counts: AcceptanceCounts, verify: int, spec: SpecConfig) -> list[float]:
+    if spec.method in LOOKUP_METHODS:
+        return split_taus(counts.reached, counts.drafting_steps, verify)
+    return [1 + total / verify for total in itertools.accumulate(counts.reached)]
 
 
 def common(one: RequestRows, other: RequestRows) -> tuple[RequestRows, RequestRows]:

@@ -35,21 +35,27 @@ class Estimate:
 
 def interval(draws: Array, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Expanded percentile interval (Hesterberg 2015, arXiv 1411.5279, 4.3.3): widened for small n as Student's t is."""
+    low, high = intervals(draws[None, np.isfinite(draws)], n, confidence)[0]
+    return low, high
+
+
+def intervals(draws: Array, n: int, confidence: float = 0.95) -> list[tuple[float, float]]:
+    """`interval` of every row of finite draws [figures, resamples], in one pass."""
+    tail = _tail(n, confidence)
+    positions = [share * (draws.shape[1] - 1) for share in (tail, 1 - tail)]
+    ends = [(int(p), min(int(p) + 1, draws.shape[1] - 1), p - int(p)) for p in positions]
+    placed = np.partition(draws, sorted({i for low, high, _ in ends for i in (low, high)}), axis=1)
+    # Linear between order statistics, as numpy's default.
+    lows, highs = (placed[:, low] + (placed[:, high] - placed[:, low]) * share for low, high, share in ends)
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+@lru_cache(maxsize=256)
+def _tail(n: int, confidence: float) -> float:
     from scipy.special import ndtr, stdtrit
 
     tail = (1 - confidence) / 2
-    if n > 1:
-        tail = float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, tail)))
-    ordered = np.sort(draws[np.isfinite(draws)])
-    return _quantile(ordered, tail), _quantile(ordered, 1 - tail)
-
-
-def _quantile(ordered: Array, share: float) -> float:
-    """Of sorted values, linear between them, as numpy's default without its overhead."""
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return float(ordered[low] + (ordered[high] - ordered[low]) * (position - low))
+    return float(ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, tail))) if n > 1 else tail
 
 
 @lru_cache(maxsize=32)
@@ -60,14 +66,20 @@ def _picks(n: int, seed: int, resamples: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=32)
+def _counts(n: int, seed: int, resamples: int) -> NDArray[np.int16]:
+    flat = _picks(n, seed, resamples) + np.arange(resamples)[:, None] * n
+    counts = np.bincount(flat.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.int16)
+    counts.setflags(write=False)
+    return counts
+
+
+@lru_cache(maxsize=32)
 def resampling(n: int, seed: int = 0, resamples: int = RESAMPLES) -> Array:
     """How often each resample takes each of `n` requests, [resamples, n]: the very resamples `bootstrap` draws.
 
     Sums over a resample are then one matrix product, and two arms with the same requests stay paired.
     """
-    picks = _picks(n, seed, resamples)
-    flat = picks + np.arange(resamples)[:, None] * n
-    counts = np.bincount(flat.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
+    counts = _counts(n, seed, resamples).astype(np.float64)
     counts.setflags(write=False)
     return counts
 
@@ -76,8 +88,19 @@ def estimate_of(value: float, draws: Array, n: int) -> Estimate | None:
     """A figure with the interval of its resampled `draws`; None where either is undefined, or n tells no spread."""
     if n < 2 or not np.isfinite(value) or not np.isfinite(draws).any():
         return None
-    low, high = interval(draws, n)
-    return Estimate(float(value), min(low, float(value)), max(high, float(value)), n)
+    return _estimate(float(value), interval(draws, n), n)
+
+
+def estimates_of(values: Array, draws: Array, n: int) -> list[Estimate | None]:
+    """`estimate_of` for every column of draws [resamples, figures]."""
+    if n >= 2 and np.isfinite(draws).all() and np.isfinite(values).all():
+        bounds = intervals(np.ascontiguousarray(draws.T), n)
+        return [_estimate(value, pair, n) for value, pair in zip(values.tolist(), bounds, strict=True)]
+    return [estimate_of(float(value), draws[:, i], n) for i, value in enumerate(values)]
+
+
+def _estimate(value: float, bounds: tuple[float, float], n: int) -> Estimate:
+    return Estimate(value, min(bounds[0], value), max(bounds[1], value), n)
 
 
 def bootstrap(
@@ -106,7 +129,7 @@ def bootstrap_sums(
         if len(data) < 2:
             return [None] * (figures(np.ones(data.shape[1])).shape[-1] if data.shape[1] else 1)
         values, draws = figures(data.sum(axis=0)), figures(resampling(len(data), seed, resamples) @ data)
-    return [estimate_of(float(value), draws[:, i], len(data)) for i, value in enumerate(values)]
+    return estimates_of(values, draws, len(data))
 
 
 def bootstrap_median(values: Sequence[float], seed: int = 0) -> Estimate | None:
@@ -114,7 +137,7 @@ def bootstrap_median(values: Sequence[float], seed: int = 0) -> Estimate | None:
     data = np.asarray(values, dtype=np.float64)
     if len(data) < 2:
         return None
-    return estimate_of(float(np.median(data)), _medians(data, resampling(len(data), seed)), len(data))
+    return estimate_of(float(np.median(data)), _medians(data, _counts(len(data), seed, RESAMPLES)), len(data))
 
 
 def bootstrap_median_ratio(rows: Sequence[Sequence[float]], seed: int = 0) -> Estimate | None:
@@ -122,18 +145,20 @@ def bootstrap_median_ratio(rows: Sequence[Sequence[float]], seed: int = 0) -> Es
     data = np.asarray(rows, dtype=np.float64)
     if len(data) < 2:
         return None
-    counts = resampling(len(data), seed)
+    counts = _counts(len(data), seed, RESAMPLES)
     draws = _medians(data[:, 0], counts) / _medians(data[:, 1], counts)
     return estimate_of(float(np.median(data[:, 0]) / np.median(data[:, 1])), draws, len(data))
 
 
-def _medians(values: Array, counts: Array) -> Array:
+def _medians(values: Array, counts: NDArray[np.int16]) -> Array:
     """Median of every resample. `counts`: how often it holds each value."""
     order = np.argsort(values)
     ordered, n = values[order], len(values)
-    below = np.cumsum(counts[:, order].astype(np.int32), axis=1, dtype=np.int32)
-    low = (below < (n + 1) // 2).sum(axis=1)
-    high = (below < n // 2 + 1).sum(axis=1)
+    below = np.cumsum(counts[:, order], axis=1, dtype=np.int16)
+    high = np.count_nonzero(below < n // 2 + 1, axis=1)
+    if n % 2:
+        return np.asarray(ordered[high])
+    low = np.count_nonzero(below < n // 2, axis=1)
     return np.asarray((ordered[low] + ordered[high]) / 2)
 
 
