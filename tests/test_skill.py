@@ -82,7 +82,13 @@ def test_when_not_and_what_would_change(mixed: ReportInput) -> None:
     changes = sections["What would change the advice"]
     assert re.search(r"concurrency 1, temperature 0: eagle3 N=2 stops paying below tau 1\.\d\d \[", changes)
     assert re.search(r"concurrency 8, temperature 0: eagle3 N=2 begins to pay above tau 1\.\d\d \[", changes)
-    assert "from eagle3 N=2 at concurrency 4 to off at concurrency 8; no load between was measured" in changes
+    turns = sections["The measured strategy"]
+    pattern = r"at temperature 1 eagle3 N=2 stops paying at about (\d\.\d) requests in flight \[(\d\.\d), (\d\.\d)\]"
+    found = re.search(pattern, turns)
+    assert found, turns
+    low, value, high = (float(found[i]) for i in (2, 1, 3))
+    assert 4 <= low < value < high <= 8
+    assert "by interpolation between concurrency 4 and 8" in turns
 
 
 def test_the_workload_to_measure_again_is_whole(mixed: ReportInput) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from tuner.decide.evidence import Evidence
 from tuner.decide.launch_cost import launch_seconds
 from tuner.decide.plan import Ask, ask, explorations
+from tuner.decide.plan_schedule import Make
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF
 
 
-def outline(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> tuple[tuple[Ask, ...], str]:
+def outline(
+    arms: Sequence[Arm], evidence: Evidence, launches_left: int, make: Make | None = None
+) -> tuple[tuple[Ask, ...], str]:
     """(launches in order, what may come between them and the last). Off again closes every plan of two or more."""
-    first = ask(arms, evidence, launches_left)
+    first = ask(arms, evidence, launches_left, make)
     if first is None:
         return (), "nothing is left to launch: nothing untested can win by more than a tie, or the budget is used up"
     if first.role == "baseline-again":
@@ -31,4 +34,5 @@ def outline(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> tupl
     if room <= 0:
         return tuple(certain), "the budget leaves room for no further launch"
     told = f"before off again up to {room} further launches, of settings whose predicted interval reaches over the best"
-    return tuple(certain), f"{told} measured by more than a tie; none where no setting does"
+    by_load = ", and of N by load where the best N changes with it" if make else ""
+    return tuple(certain), f"{told} measured by more than a tie{by_load}; none where no setting does"

@@ -30,11 +30,14 @@ class Overall:
 def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
     """The setting with the highest geometric-mean ratio over the mix, if its interval and ties allow the claim."""
     specs = list(dict.fromkeys(c.spec for v in verdicts for c in v.comparisons if not c.spec.is_off))
-    scored = [(spec, score) for spec in specs if (score := _mean_ratio(evidence, verdicts, spec)) is not None]
+    scored = [(spec, score) for spec in specs if (score := mean_gain(evidence, verdicts, spec)) is not None]
     claims = [
         (spec, score)
         for spec, score in scored
-        if score.value > 1 and not is_tie(widened(score, len(specs))) and _safe(verdicts, spec)
+        if score.value > 1
+        and not is_tie(widened(score, len(specs)))
+        and _safe(verdicts, spec)
+        and (not spec.by_load or any(verdict.on for verdict in verdicts))
     ]
     if not claims:
         return Overall(OFF, None, None, regret(evidence, verdicts, OFF), _why_off(scored), worst_loss(verdicts, OFF))
@@ -46,9 +49,8 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
     weighted = "weighted by its share of the traffic" if evidence.weights else "each weighted alike"
     reason = f"highest mean gain over the {len(cells)} cells, {weighted}"
     if best != highest:
-        reason = (
-            f"tied with {highest.label}, which has the highest mean gain over the {len(cells)} cells; smaller N wins"
-        )
+        rule = "one N wins a tie with N by load" if highest.by_load else "the smaller N wins a tie"
+        reason = f"tied with {highest.label}, which has the highest mean gain over the {len(cells)} cells, and {rule}"
     return Overall(best, ratio, worst, regret(evidence, verdicts, best), reason, worst_loss(verdicts, best))
 
 
@@ -64,7 +66,7 @@ def regret(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig) ->
 
 def worst_loss(verdicts: Sequence[Verdict], spec: SpecConfig) -> tuple[CellKey, float] | None:
     """The cell where the setting is furthest behind the cell's own best, and by what share of that."""
-    losses = [(v.key, 1 - _gain(v, spec) / _best_gain(v)) for v in verdicts]
+    losses = [(v.key, max(0.0, 1 - _gain(v, spec) / _best_gain(v))) for v in verdicts]
     return max(losses, key=lambda pair: pair[1], default=None)
 
 
@@ -76,8 +78,8 @@ def _best_gain(verdict: Verdict) -> float:
     return verdict.ratio.value if verdict.ratio else 1.0
 
 
-def _mean_ratio(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig) -> Estimate | None:
-    """A setting's ratio to off over all cells."""
+def mean_gain(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig) -> Estimate | None:
+    """A setting's ratio to off over all cells; None unless all have one."""
     ratios = [next((c.ratio for c in v.comparisons if c.spec == spec), None) for v in verdicts]
     return geometric_mean(ratios, len(verdicts), [evidence.weight_of(v.key) for v in verdicts])
 

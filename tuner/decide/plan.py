@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tuner.decide.evidence import Evidence
 from tuner.decide.halving import next_setting
 from tuner.decide.launch_cost import launch_seconds
+from tuner.decide.plan_schedule import Make, schedules_to_measure
 from tuner.decide.predict import Prediction
 from tuner.decide.prefix_rule import holds, refused
 from tuner.decide.prospects import (
@@ -31,8 +32,8 @@ BETTER = {"tpot_p50": "faster", "throughput": "more throughput", "goodput": "mor
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The next launch. `role`: baseline, explore, confirm or baseline-again. `seconds`: expected, None: no launch yet
-    was timed."""
+    """The next launch. `role`: baseline, explore, confirm, schedule or baseline-again. `seconds`: expected, None: none
+    was timed yet."""
 
     spec: SpecConfig
     role: str
@@ -40,8 +41,11 @@ class Ask:
     seconds: float | None = None
 
 
-def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> Ask | None:
-    """The next launch, or None when the study is complete. The last launch of a budget is kept for off again."""
+def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int, make: Make | None = None) -> Ask | None:
+    """The next launch, or None when the study is complete. The last launch of a budget is kept for off again.
+
+    `make`: how the engine is told N by load; None: it is not tried.
+    """
     launched = {one.spec for one in evidence.tried}
     offs = len(evidence.baselines)
     if launches_left < 1:
@@ -57,6 +61,7 @@ def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int) -> Ask | No
             next(explorations(arms, evidence, launched), None)
             or _confirm(arms, evidence)
             or _search(arms, evidence, launched)
+            or (_by_load(arms, evidence, make) if make else None)
         )
         if following is not None:
             return following
@@ -105,16 +110,15 @@ def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:
             seconds = launch_seconds(evidence, prospect.spec, {k: g.value for k, g in prospect.gains})
             worth = prospect.expected / (seconds or 1.0)
             if best is None or worth > best[0]:
-                told = holds(evidence, arm.chains)
-                role = "confirm" if told else "explore"
-                best = (worth, Ask(prospect.spec, role, _why(prospect, evidence, told), seconds))
+                role = "confirm" if prospect.told else "explore"
+                best = (worth, Ask(prospect.spec, role, _why(prospect, evidence), seconds))
     return best[1] if best else None
 
 
-def _why(prospect: Prospect, evidence: Evidence, told: bool) -> str:
+def _why(prospect: Prospect, evidence: Evidence) -> str:
     key, gain = prospect.best
     better, place = BETTER[evidence.objective], f"at {where(key)}"
-    said = "predicted" if told else "guessed (one N of a lookup method does not tell another until two agree)"
+    said = "predicted" if prospect.told else "guessed (one N of a lookup method does not tell another until two agree)"
     bounds = f"[{gain.low - 1:+.0%}, {gain.high - 1:+.0%}]"
     if gain.value > 1 + TIE_MARGIN:
         return f"{said} {gain.value - 1:.0%} {better} than everything measured {place} {bounds}"
@@ -135,6 +139,14 @@ def _search(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) 
                 f"{arm.method} is near the best, and one setting does not tell another: searched around the better half"
             )
             return Ask(following, "explore", why, launch_seconds(evidence, following))
+    return None
+
+
+def _by_load(arms: Sequence[Arm], evidence: Evidence, make: Make) -> Ask | None:
+    """N by the number of running requests, where it may beat any one N: measured as a whole, for a switch costs too."""
+    for prospect, why in schedules_to_measure(arms, evidence, make):
+        gains = {cell.key: cell.gain.value for cell in prospect.cells}
+        return Ask(prospect.spec, "schedule", why, launch_seconds(evidence, prospect.spec, gains))
     return None
 
 

@@ -7,6 +7,7 @@ advised. Here it is only made.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 from tuner.decide.surface import CostSurface
 from tuner.errors import UserError
 from tuner.measure.statistics import TIE_MARGIN, Estimate
+from tuner.spec.candidates import Arm
+from tuner.spec.speculation import SGLANG_SCHEDULE, VLLM_SCHEDULE, Scalar, SpecConfig
 
 #: vLLM asserts K == num_speculative_tokens for these (ENGINES: dynamic K); a schedule would crash it.
 VLLM_FIXED_N = frozenset({"suffix", "medusa"})
@@ -99,6 +102,41 @@ def sglang_schedule(method: str, stretches: Sequence[Stretch]) -> tuple[tuple[st
     args = ("--speculative-adaptive", "--speculative-num-steps", str(most), "--speculative-eagle-topk", "1",
             "--speculative-num-draft-tokens", str(most + 1))  # fmt: skip
     return args, slots
+
+
+def scheduled(engine: str, arm: Arm, stretches: Sequence[Stretch]) -> SpecConfig:
+    """What an engine is given to follow the stretches; UserError where it has no schedules, or none of this method."""
+    option: tuple[str, Scalar]
+    if engine == "vllm":
+        rows = vllm_schedule(arm.method, stretches)[VLLM_SCHEDULE]
+        option = (VLLM_SCHEDULE, json.dumps(rows))
+    elif engine == "sglang":
+        option = (SGLANG_SCHEDULE, json.dumps(sglang_schedule(arm.method, stretches)[1]))
+    else:
+        raise UserError(f"engine {engine} has no N by load: use one setting for all loads")
+    most = max(stretch.n for stretch in stretches)
+    return SpecConfig(arm.method, n=most, draft=arm.draft, options=(*arm.options, option), name=arm.name)
+
+
+def stretches_of(spec: SpecConfig) -> tuple[Stretch, ...]:
+    """The inverse of `scheduled`; a last stretch that goes on for ever ends where it starts. Empty without one."""
+    options = dict(spec.options)
+    if VLLM_SCHEDULE in options:
+        return tuple(Stretch(*row) for row in json.loads(str(options[VLLM_SCHEDULE])))
+    slots = json.loads(str(options.get(SGLANG_SCHEDULE, "{}")))
+    starts = sorted((int(key), slots[key]["candidate_steps"][0]) for key in slots)
+    ends = [start - 1 for start, _ in starts[1:]] + [start for start, _ in starts[-1:]]
+    return tuple(Stretch(start, end, n) for (start, n), end in zip(starts, ends, strict=True))
+
+
+def stretches_text(stretches: Sequence[Stretch]) -> str:
+    """`N = 3 up to 5 running requests, N = 1 up to 12, off above`."""
+    parts = []
+    for place, stretch in enumerate(stretches):
+        n = f"N = {stretch.n}" if stretch.n else "off"
+        until = "above" if place == len(stretches) - 1 else f"up to {stretch.end}"
+        parts.append(f"{n} {until}" + (" running requests" if place == 0 else ""))
+    return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,14 +70,14 @@ def _time_per_token(
     """Mean logarithm of TPOT, times own tau over pooled tau, times fitted over own step time."""
     found = {}
     arms: dict[object, list[SpecConfig]] = {}
-    for spec in (s for s in evidence.specs() if s.n):
+    for spec in (s for s in evidence.specs() if s.n and not s.by_load):
         arms.setdefault(spec.arm, []).append(spec)
     shared = {arm for arm, chains in arms.items() if holds(evidence, chains)}
     lines = _fitted_steps(paired, weights, shared)
     for spec, rows in paired.items():
         log_tpot = np.log(rows.tpot_s)
         value, draws = float(log_tpot.mean()), weights @ log_tpot / len(rows)
-        if not spec.is_off and not spec.tree:
+        if spec.n and not spec.by_load:
             here = _tau(rows.steps, rows.tau[:, spec.n - 1], weights)
             told = _pooled_tau(_runs(evidence, key.temperature, spec, spec.arm in shared), spec, rows)
             pooled = _tau(rows.steps, told, weights)

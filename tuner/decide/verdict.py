@@ -71,7 +71,8 @@ def verdict_of(evidence: Evidence, key: CellKey) -> Verdict:
     if not any(c.feasible for c in comparisons):
         reason = f"no setting meets the SLO here (off: {'; '.join(off.missed_slos)})"
         return Verdict(key, OFF, None, reason, (), comparisons, drift)
-    winners = [c for c in comparisons if c.feasible and c.believed]
+    # N by load is a setting for a mix of loads; at one load it is one N, and that one is judged itself.
+    winners = [c for c in comparisons if c.feasible and c.believed and not c.spec.by_load]
     if not winners:
         return Verdict(
             key, OFF, None, _why_off(comparisons, drift, many), _tied_with_off(comparisons), comparisons, drift
@@ -91,10 +92,10 @@ def comparisons_made(evidence: Evidence) -> int:
     return sum(1 for spec in evidence.specs() if not spec.is_off for k in evidence.keys if evidence.best_trial(spec, k))
 
 
-def cost(spec: SpecConfig) -> tuple[int, int, str]:
-    """What wins a tie, least first: tokens drafted, then memory."""
+def cost(spec: SpecConfig) -> tuple[bool, int, int, str]:
+    """What wins a tie, least first: one N before N by load, then tokens drafted, then memory."""
     nodes = spec.tree.nodes - 1 if spec.tree else spec.n
-    return (nodes, MEMORY_ORDER.index(spec.method), spec.label)
+    return (spec.by_load, nodes, MEMORY_ORDER.index(spec.method), spec.label)
 
 
 def _comparison(evidence: Evidence, spec: SpecConfig, key: CellKey, drift: Estimate | None, many: int) -> Comparison:
@@ -126,11 +127,12 @@ def _tied_by_ratio(evidence: Evidence, best: SpecConfig, specs: Sequence[SpecCon
 
 
 def _tied_with_off(comparisons: Sequence[Comparison]) -> tuple[SpecConfig, ...]:
-    return tuple(c.spec for c in comparisons if c.ratio is not None and c.lossy is None and is_tie(c.ratio))
+    tried = (c for c in comparisons if c.ratio is not None and c.lossy is None and not c.spec.by_load)
+    return tuple(c.spec for c in tried if c.ratio is not None and is_tie(c.ratio))
 
 
 def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, many: int) -> str:
-    tried = [c for c in comparisons if c.ratio is not None and c.lossy is None]
+    tried = [c for c in comparisons if c.ratio is not None and c.lossy is None and not c.spec.by_load]
     if not tried:
         lossy = next((c.lossy for c in comparisons if c.lossy), None)
         return f"no lossless setting was measured here: {lossy}" if lossy else "nothing but off was measured here"

@@ -168,7 +168,8 @@ def spec_steps(told: Mapping[str, Any], spec: SpecConfig) -> SpecSteps:
 
     Every verify step carries drafted tokens, so the histogram covers all of them; it is ragged and padded here. What
     was drafted in all is told as verify steps times (nodes - 1): that is not so when N moves, nor for n-grams, whose
-    misses are filled up with padding.
+    misses are filled up with padding. Where N moves, steps without a draft are not among the verify steps that are
+    told: they follow from the tokens.
     """
     histogram = list(_first(told, "spec_correct_drafts_histogram", "spec_accept_histogram") or ())
     histogram += [0] * (spec.depth + 1 - len(histogram))
@@ -177,7 +178,7 @@ def spec_steps(told: Mapping[str, Any], spec: SpecConfig) -> SpecSteps:
     return SpecSteps(
         histogram=tuple(histogram),
         drafted=proposed if steady else None,
-        verify_steps=told.get("spec_verify_ct"),
+        verify_steps=None if is_adaptive(spec) else told.get("spec_verify_ct"),
     )
 
 

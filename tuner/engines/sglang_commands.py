@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from tuner.engines.sglang_versions import ALGORITHMS, EAGLE_FAMILY
 from tuner.errors import UserError
-from tuner.spec.speculation import Scalar, SpecConfig
+from tuner.spec.speculation import SGLANG_SCHEDULE, Scalar, SpecConfig
 
 #: SGLang's n-gram trie keeps this many levels unless told otherwise; a match takes at least one of them (0.5.23).
 DEFAULT_TRIE_DEPTH = 18
+#: Where a command looks for a table that its configuration carries as text: SGLang reads files only.
+TABLE_FILE = "adaptive.json"
 
 
 def speculative_args(spec: SpecConfig, target: str) -> tuple[str, ...]:
@@ -58,6 +60,8 @@ def _shape_args(spec: SpecConfig) -> list[str]:
 
 
 def _option_args(key: str, value: Scalar) -> list[str]:
+    if key == SGLANG_SCHEDULE:
+        return _option_args("adaptive_config", TABLE_FILE)
     flag = f"--speculative-{key.replace('_', '-')}"
     if value is True:
         return [flag]
@@ -69,7 +73,7 @@ def _option_args(key: str, value: Scalar) -> list[str]:
 
 def is_adaptive(spec: SpecConfig) -> bool:
     """Whether N moves while the engine runs, so that what was drafted in all is not N times the steps."""
-    return "adaptive_config" in dict(spec.options)
+    return bool({"adaptive_config", SGLANG_SCHEDULE} & set(dict(spec.options)))
 
 
 def adaptive_table(n_by_batch: Mapping[int, int]) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.engines.base import LaunchOptions
-from tuner.engines.sglang_commands import adaptive_table, candidate_steps
+from tuner.engines.sglang_commands import adaptive_table, candidate_steps, is_adaptive
 from tuner.engines.sglang_versions import EAGLE_FAMILY
 from tuner.errors import UserError
-from tuner.spec.speculation import SpecConfig
+from tuner.spec.speculation import SGLANG_SCHEDULE, SpecConfig
 
 #: Flags that tuner sets itself, in every arm alike, with all their spellings.
 OWN_FLAGS = frozenset(
@@ -57,7 +57,7 @@ def check_parallel(spec: SpecConfig, options: LaunchOptions) -> None:
             f"SGLang runs no {spec.method} drafts with attention data parallelism: remove --enable-dp-attention and "
             "--attn-dp-size, or draft with eagle, eagle3 or mtp"
         )
-    if attention_dp and "adaptive_config" in dict(spec.options):
+    if attention_dp and is_adaptive(spec):
         raise UserError(
             "SGLang switches adaptive speculation off under attention data parallelism: remove one of the two"
         )
@@ -99,24 +99,28 @@ def check_tree(spec: SpecConfig, options: LaunchOptions, device: str) -> None:
 
 def check_adaptive(spec: SpecConfig) -> None:
     """The table of N by batch size: readable, for a chain, and never above this configuration's N."""
-    path = dict(spec.options).get("adaptive_config")
-    if path is None:
+    options = dict(spec.options)
+    path, text = options.get("adaptive_config"), options.get(SGLANG_SCHEDULE)
+    if path is None and text is None:
         return
     if spec.tree is not None:
         raise UserError("SGLang switches adaptive speculation off for trees: give n instead of a tree")
+    steps = candidate_steps(str(text) if text is not None else _table(str(path), spec.n))
+    if max(steps) != spec.n:
+        named = f"adaptive_config {path}" if path is not None else "its table"
+        raise UserError(
+            f"{named} goes up to N = {max(steps)}, but this configuration has n = {spec.n}: they must be the same"
+        )
+
+
+def _table(path: str, n: int) -> str:
     try:
-        table = Path(str(path)).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        example = adaptive_table({1: spec.n, 32: 0})
+        example = adaptive_table({1: n, 32: 0})
         raise UserError(
             f"cannot read adaptive_config {path} ({error.strerror}): write a table like {example}"
         ) from None
-    steps = candidate_steps(table)
-    if max(steps) != spec.n:
-        raise UserError(
-            f"adaptive_config {path} goes up to N = {max(steps)}, but this configuration has n = {spec.n}: "
-            "they must be the same"
-        )
 
 
 def check_sampling(spec: SpecConfig) -> None:

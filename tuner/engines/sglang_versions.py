@@ -40,6 +40,7 @@ OPTIONS: Mapping[str, tuple[frozenset[str], Version]] = MappingProxyType(
         "accept_threshold_single": (_EVERY, FIRST),
         "accept_threshold_acc": (_EVERY, FIRST),
         "adaptive_config": (frozenset({"eagle", "eagle3", "mtp"}), ADAPTIVE_BY_BATCH),
+        "adaptive_table": (frozenset({"eagle", "eagle3"}), ADAPTIVE_BY_BATCH),
         "attention_mode": (_EVERY, FIRST),
         "draft_attention_backend": (_DRAFTS, FIRST),
         "draft_kv_cache_dtype": (_DRAFTS, (0, 5, 18)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tuner.decide.rank import Comparison, Verdict
+from tuner.decide.rank import Comparison, Overall, Verdict
 from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Estimate
 from tuner.report.calibration import confirmations, worst_error
@@ -119,7 +119,7 @@ def one_setting(data: ReportInput) -> str:
     overall = data.recommendation.overall
     text = f"One setting for all of it: **{overall.best.label}**"
     if overall.ratio:
-        text += f", {ratio(overall.ratio)} (geometric mean of the cells, each weighted alike)"
+        text += f", {ratio(overall.ratio)}"
     text += f"; {overall.reason}."
     ratios = {v.key: c.ratio for v in data.verdicts for c in v.comparisons if c.spec == overall.best and c.ratio}
     losing = {key: found for key, found in ratios.items() if found.high < 1}
@@ -129,8 +129,15 @@ def one_setting(data: ReportInput) -> str:
             f" It is worse than off at {cells_text(losing, ratios)}; the worst is {ratio(found)} at {cell_text(where)}."
         )
     if overall.regret and overall.regret > 0:
-        text += f" Against each cell's own advice it gives up {overall.regret:.1%} on average."
+        text += f" Against each cell's own advice it gives up {overall.regret:.1%} on average{_at_most(overall)}."
     return text
+
+
+def _at_most(overall: Overall) -> str:
+    if overall.worst_loss is None or overall.worst_loss[1] <= (overall.regret or 0):
+        return ""
+    key, loss = overall.worst_loss
+    return f", and {loss:.1%} at most (at {cell_text(key)})"
 
 
 def ties(data: ReportInput) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from tuner.decide.evidence import Evidence, Tried, gather
 from tuner.decide.plan import predictions
 from tuner.decide.rank import recommend
+from tuner.decide.schedule_verdict import schedule_verdicts
+from tuner.decide.tasks import advice_by_task
 from tuner.decide.workload_rules import evidence_findings, workload_findings
 from tuner.engines import engine_for
 from tuner.engines.environments import Environment, as_stored, known_defects
@@ -22,13 +24,14 @@ from tuner.report.engines import engines_page, winner
 from tuner.report.recommendation_json import recommendation_json
 from tuner.report.write import write_report
 from tuner.run.files import write_atomic
-from tuner.run.question import launch_options
+from tuner.run.question import cell_weights, launch_options
+from tuner.run.schedules import schedule_maker
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
 from tuner.spec.speculation import SpecConfig
 from tuner.spec.workload import Workload
 
-OUTPUT_FILES = ("skill-eagle3-tuner.md", "recommendation.json", "launch.sh")
+OUTPUT_FILES = ("skill-eagle3-tuner.md", "recommendation.json", "launch.sh", "adaptive.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,17 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
     """Everything one engine's report is made of, from stored records alone."""
     workload = Workload.model_validate(store.header.workload)
     resolved = Resolved.read(store)
-    evidence = gather(trials, workload.objective, workload.slo.limits(), workload.seed)
+    evidence = gather(trials, workload.objective, workload.slo.limits(), workload.seed, cell_weights(workload))
     if not any(one.cells for one in evidence.baselines):
         raise EngineError(f"{environment.name} has no measured cell without speculation: {_first_failure(trials)}")
+    recommendation = recommend(evidence)
+    make = schedule_maker(environment, resolved.target, launch_options(workload, environment.name))
     return ReportInput(
         header=store.header,
         evidence=evidence,
-        recommendation=recommend(evidence),
+        recommendation=recommendation,
+        schedules=schedule_verdicts(resolved.arms, evidence, recommendation.verdicts, recommendation.overall, make),
+        tasks=advice_by_task(evidence, recommendation.overall.best),
         predictions=predictions(resolved.arms, evidence),
         deploy=_deploy(environment, resolved.target, evidence, workload),
         status=_status(store, trials),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 from tuner.decide.rank import Verdict
@@ -14,7 +13,7 @@ from tuner.report.figures import cell_text, figure, listed, loads_text
 
 
 def what_would_change(data: ReportInput) -> tuple[str, ...]:
-    return (*_acceptance(data), *_load(data), *_ties(data), *_outside(data))
+    return (*_acceptance(data), *_ties(data), *_outside(data))
 
 
 def measured_range(data: ReportInput) -> str:
@@ -56,18 +55,6 @@ def _point(data: ReportInput, verdict: Verdict) -> tuple[BreakEvenPoint, CellSum
     one = data.evidence.best_trial(rests_on.spec, verdict.key) if rests_on else None
     point = break_even_point(data.evidence, one, verdict.key) if one else None
     return (point, one.cells[verdict.key]) if point and one else None
-
-
-def _load(data: ReportInput) -> Iterator[str]:
-    for temperature in dict.fromkeys(v.key.temperature for v in data.verdicts):
-        row = [v for v in data.verdicts if v.key.temperature == temperature]
-        for here, there in itertools.pairwise(row):
-            if here.best != there.best:
-                yield (
-                    f"Load: at temperature {temperature:g} the advice changes from {here.best.label} at "
-                    f"{here.key.load.text} to {there.best.label} at {there.key.load.text}; no load between was "
-                    "measured."
-                )
 
 
 def _ties(data: ReportInput) -> Iterator[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tuner.decide.evidence import Evidence
 from tuner.decide.predict import Prediction
 from tuner.decide.rank import Recommendation, Verdict
+from tuner.decide.schedule_verdict import ScheduleVerdict
+from tuner.decide.tasks import TaskAdvice
 from tuner.engines.environments import Environment, as_stored
 from tuner.run.study_header import StudyHeader
 from tuner.spec.speculation import OFF, SpecConfig
@@ -21,7 +23,8 @@ class ReportInput:
 
     `deploy`: the production command by configuration. `status`: complete, or why not. `cautions`: sentences.
     `losslessness`: one sentence on whether output is still the target's; None: not verified in this study.
-    `records`: where the stored records lie; None: beside the report.
+    `records`: where the stored records lie; None: beside the report. `schedules`: what N by load came to, by arm.
+    `tasks`: advice for each task alone; empty where there is one only.
     """
 
     header: StudyHeader
@@ -33,6 +36,8 @@ class ReportInput:
     cautions: tuple[str, ...] = ()
     losslessness: str | None = None
     records: str | None = None
+    schedules: tuple[ScheduleVerdict, ...] = ()
+    tasks: tuple[TaskAdvice, ...] = ()
 
     @property
     def workload(self) -> Workload:

@@ -7,7 +7,10 @@ import shlex
 from tuner.report.advice import advice
 from tuner.report.command import command_lines
 from tuner.report.data import ReportInput
-from tuner.spec.speculation import SpecConfig
+from tuner.spec.speculation import SGLANG_SCHEDULE, SpecConfig
+
+#: N by load for SGLang, which reads it from a file: it lies beside the script.
+TABLE_FILE = "adaptive.json"
 
 
 def launch_script(data: ReportInput) -> str | None:
@@ -17,7 +20,15 @@ def launch_script(data: ReportInput) -> str | None:
     if argv is None:
         return None
     lines = ["#!/usr/bin/env bash", *_comments(data, spec), "set -euo pipefail", *exports(data)]
+    if adaptive_table(data):
+        lines.append(f'cd "$(dirname "$0")"  # {TABLE_FILE}, the table of N by load, lies beside this script')
     return "\n".join([*lines, f'exec {command_lines(argv)} \\\n  "$@"', ""])
+
+
+def adaptive_table(data: ReportInput) -> str | None:
+    """What `adaptive.json` holds; None where the advised command reads no such file."""
+    table = dict(data.recommendation.overall.best.options).get(SGLANG_SCHEDULE)
+    return str(table) if table is not None else None
 
 
 def shell_block(data: ReportInput, spec: SpecConfig) -> str | None:

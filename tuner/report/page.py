@@ -11,6 +11,8 @@ from tuner.report.changes import what_would_change
 from tuner.report.data import ReportInput
 from tuner.report.launch_script import shell_block
 from tuner.report.rendering import render
+from tuner.report.tasks_text import task_lines, task_table
+from tuner.report.turns_text import schedule_lines, schedule_table, turn_lines
 
 #: Cautions shown at the top; all of them stand in their own section.
 MOST_CAUTIONS = 6
@@ -32,6 +34,12 @@ def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
         "environment": data.environment,
         "objective": data.evidence.objective,
         "what_would_change": what_would_change(data),
+        "turns": turn_lines(data),
+        "one_label": data.recommendation.overall.best.label,
+        "task_table": task_table(data),
+        "task_lines": task_lines(data),
+        "schedule_lines": schedule_lines(data),
+        "schedule_table": schedule_table(data),
     }
     return render("report.md.j2", context | _decision(data) | _measured(data) | _facts(data))
 

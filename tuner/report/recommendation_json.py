@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.decide.rank import Comparison, Verdict
+from tuner.decide.schedule_verdict import ScheduleVerdict
+from tuner.decide.tasks import TaskAdvice
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Estimate
 from tuner.report.advice import headline, how_sure, verdict_word
@@ -15,6 +17,7 @@ from tuner.report.changes import what_would_change
 from tuner.report.data import ReportInput
 from tuner.report.derived import BreakEvenPoint, break_even_point
 from tuner.report.redact import shown_argv
+from tuner.report.turns_text import turn_lines
 from tuner.spec.speculation import SpecConfig
 
 SCHEMA_VERSION = 1
@@ -40,6 +43,9 @@ def as_dict(data: ReportInput) -> Json:
         "losslessness": data.losslessness,
         "best": _best(data),
         "cells": [_cell(data, verdict) for verdict in data.verdicts],
+        "tasks": [_task(advice) for advice in data.tasks],
+        "schedules": [_schedule(told) for told in data.schedules],
+        "turns": list(turn_lines(data)),
         "launch": [_launch(data, spec) for spec in data.advised],
         "environment": _environment(data),
         "host": header.host.to_dict(),
@@ -65,11 +71,13 @@ def place(key: CellKey) -> Json:
 def _best(data: ReportInput) -> Json:
     overall = data.recommendation.overall
     worst = {"cell": place(overall.worst[0]), "ratio": overall.worst[1]} if overall.worst else None
+    lost = overall.worst_loss
     return {
         "config": config(overall.best),
         "ratio": estimate(overall.ratio),
         "worst": worst,
         "regret": overall.regret,
+        "worst_loss": {"cell": place(lost[0]), "loss": lost[1]} if lost else None,
         "reason": overall.reason,
     }
 
@@ -84,6 +92,38 @@ def _cell(data: ReportInput, verdict: Verdict) -> Json:
         "ties": [config(spec) for spec in verdict.ties],
         "drift": estimate(verdict.drift),
         "comparisons": [_comparison(data, c) for c in verdict.comparisons],
+    }
+
+
+def _task(advice: TaskAdvice) -> Json:
+    lost = advice.worst_loss
+    return {
+        "task": advice.task,
+        "share": advice.share,
+        "best": config(advice.own.best),
+        "gain_of_best_for_all": estimate(advice.gain),
+        "regret": advice.regret,
+        "worst_loss": {"cell": place(lost[0]), "loss": lost[1]} if lost else None,
+        "cells": [
+            {"cell": place(v.key), "config": config(v.best), "ratio": estimate(v.ratio), "reason": v.reason}
+            for v in advice.verdicts
+        ],
+    }
+
+
+def _schedule(told: ScheduleVerdict) -> Json:
+    """`n_by_load`: [first, last, N] by running requests."""
+    return {
+        "method": told.way,
+        "deployed": told.deployed,
+        "reason": told.reason,
+        "config": config(told.spec) if told.spec else None,
+        "n_by_load": [[s.start, s.end, s.n] for s in told.stretches],
+        "static": config(told.static) if told.static else None,
+        "over_static": estimate(told.over_static),
+        "over_off": estimate(told.over_off),
+        "expected": estimate(told.expected),
+        "cells": [{"cell": place(c.key), "n": c.n, "predicted_tpot_s": estimate(c.tpot_s)} for c in told.cells],
     }
 
 

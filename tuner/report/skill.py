@@ -12,6 +12,8 @@ from tuner.report.data import ReportInput
 from tuner.report.fact_tables import workload_yaml
 from tuner.report.page import environment_text, launches
 from tuner.report.rendering import render
+from tuner.report.tasks_text import task_lines, task_table
+from tuner.report.turns_text import schedule_lines, turn_lines
 from tuner.report.verdict_tables import break_even_table, verdict_table
 from tuner.spec.speculation import SpecConfig
 
@@ -31,6 +33,10 @@ def skill(data: ReportInput) -> str:
         "verdict_table": verdict_table(data),
         "strategy": _strategy(data),
         "launches": launches(data),
+        "turns": turn_lines(data),
+        "schedule_lines": [line.replace("**", "") for line in schedule_lines(data)],
+        "task_table": task_table(data),
+        "task_lines": task_lines(data),
         "break_even_table": break_even_table(data, _decisive(data)),
         "how_sure": how_sure(data),
         "cautions": data.cautions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner.report.data import ReportInput
-from tuner.report.launch_script import launch_script
+from tuner.report.launch_script import TABLE_FILE, adaptive_table, launch_script
 from tuner.report.page import page
 from tuner.report.recommendation_json import recommendation_json
 from tuner.report.skill import skill
@@ -26,6 +26,8 @@ def write_report(data: ReportInput, folder: Path, outputs: Path) -> None:
         _write(folder / name, png)
     _write(outputs / "recommendation.json", recommendation_json(data))
     _write(outputs / "skill-eagle3-tuner.md", skill(data))
+    table = adaptive_table(data)
+    _write(outputs / TABLE_FILE, f"{table}\n" if table else None)
     script = launch_script(data)
     _write(outputs / "launch.sh", script)
     if script is not None:

@@ -18,7 +18,8 @@ from tuner.errors import UserError
 from tuner.measure.records import CellKey, Trial
 from tuner.run.checking import NEWEST
 from tuner.run.demand import demand_of
-from tuner.run.question import Question, resolve, with_budget
+from tuner.run.question import Question, cell_weights, resolve, with_budget
+from tuner.run.schedules import schedule_maker
 from tuner.run.store import StudyStore, find_studies
 from tuner.run.study import keys_for, launches_left
 from tuner.run.study_header import workload_hash
@@ -67,8 +68,9 @@ def plan_study(path: Path, reports: Path, minutes: float | None = None, launches
     for environment in question.environments:
         own = [trial for trial in trials if trial.engine == environment.name]
         workload = question.workload
-        evidence = gather(own, workload.objective, workload.slo.limits(), workload.seed)
-        asks, following = outline(question.arms, evidence, launches_left(question, own))
+        evidence = gather(own, workload.objective, workload.slo.limits(), workload.seed, cell_weights(workload))
+        make = schedule_maker(environment, question.target, question.options(environment))
+        asks, following = outline(question.arms, evidence, launches_left(question, own), make)
         planned += [_planned(question, environment, evidence, one) for one in asks]
         then.append((environment.name, following))
     budget = question.workload.budget

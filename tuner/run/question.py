@@ -46,10 +46,8 @@ class Question:
     @property
     def keys(self) -> tuple[CellKey, ...]:
         """Every cell, by temperature, then by load from light to heavy."""
-        traffic = self.workload.traffic
-        loads = [Load(concurrency=c) for c in sorted(set(traffic.concurrency))]
-        loads += [Load(rate=r) for r in sorted(set(traffic.rates))]
-        return tuple(CellKey(load, t) for t in dict.fromkeys(self.workload.sampling.temperatures) for load in loads)
+        temperatures = dict.fromkeys(self.workload.sampling.temperatures)
+        return tuple(CellKey(load, t) for t in temperatures for load in sorted(loads_of(self.workload), key=_weight))
 
     def options(self, environment: Environment) -> LaunchOptions:
         return launch_options(self.workload, environment.name)
@@ -73,6 +71,28 @@ class Question:
             # Fillers run to their end, so that the engine's counters and the records cover the same requests.
             cancel_fillers=False,
         )
+
+
+def loads_of(workload: Workload) -> tuple[Load, ...]:
+    """As the workload lists them, concurrency first."""
+    traffic = workload.traffic
+    return (*(Load(concurrency=c) for c in traffic.concurrency), *(Load(rate=r) for r in traffic.rates))
+
+
+def cell_weights(workload: Workload) -> dict[CellKey, float]:
+    """Shares of the stated traffic by cell, relative; empty where none were stated and all cells count alike."""
+    loads, temperatures = loads_of(workload), workload.sampling.temperatures
+    by_load, by_temperature = workload.traffic.load_shares, workload.sampling.temperature_shares
+    if by_load is None and by_temperature is None:
+        return {}
+    at_load = dict(zip(loads, by_load or [1.0] * len(loads), strict=True))
+    at_temperature = dict(zip(temperatures, by_temperature or [1.0] * len(temperatures), strict=True))
+    return {CellKey(load, t): at_load[load] * at_temperature[t] for load in loads for t in temperatures}
+
+
+def _weight(load: Load) -> tuple[bool, float]:
+    """Closed loops first, each kind from light to heavy."""
+    return (load.concurrency is None, load.concurrency or load.rate or 0.0)
 
 
 def launch_options(workload: Workload, engine: str) -> LaunchOptions:
@@ -161,7 +181,6 @@ def check_engines(question: Question) -> None:
 
 def workload_prompts(workload: Workload, base: Path) -> tuple[Prompt, ...]:
     """As many prompts as the largest cell sends, mixed by share, in one order for every arm."""
-    loads = [Load(concurrency=c) for c in workload.traffic.concurrency] + [Load(rate=r) for r in workload.traffic.rates]
-    count = max(sum(cell_size(workload, load)) for load in loads)
+    count = max(sum(cell_size(workload, load)) for load in loads_of(workload))
     shares = [(load_set(item.set, base), item.share) for item in workload.traffic.prompts]
     return interleave(shares, count, workload.seed)

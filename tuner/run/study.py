@@ -12,7 +12,8 @@ from tuner.engines.environments import Environment
 from tuner.errors import EngineError
 from tuner.measure.records import CellKey, Trial
 from tuner.run.progress import Notify
-from tuner.run.question import Question
+from tuner.run.question import Question, cell_weights
+from tuner.run.schedules import schedule_maker
 from tuner.run.store import StudyStore
 from tuner.run.trial import TrialPlan, run_trial
 from tuner.spec.speculation import OFF
@@ -22,7 +23,7 @@ INTERRUPTED = "interrupted"
 
 def evidence_of(question: Question, trials: Sequence[Trial]) -> Evidence:
     workload = question.workload
-    return gather(trials, workload.objective, workload.slo.limits(), workload.seed)
+    return gather(trials, workload.objective, workload.slo.limits(), workload.seed, cell_weights(workload))
 
 
 async def run_study(question: Question, store: StudyStore, notify: Notify) -> str:
@@ -87,7 +88,8 @@ def _next_plan(
             return TrialPlan(number, Ask(last.spec, last.role, last.why), environment, missing)
     evidence = evidence_of(question, own)
     left = launches_left(question, own)
-    following = ask(question.arms, evidence, left)
+    make = schedule_maker(environment, question.target, question.options(environment))
+    following = ask(question.arms, evidence, left, make)
     if following is None:
         return None
     again = Ask(OFF, "baseline-again", "off once more, as the budget ends: how far it drifted bounds what is believed")
@@ -101,7 +103,7 @@ def _affordable(question: Question, following: Ask, own: Sequence[Trial], clock:
     it takes, the next while there is time for it; finer settings leave time to measure off again."""
     if all(trial.spec.is_off for trial in own):
         return True
-    is_new = following.spec.arm not in {trial.spec.arm for trial in own}
+    is_new = following.role != "schedule" and following.spec.arm not in {trial.spec.arm for trial in own}
     closing = () if is_new else keys_for(question, "baseline-again")
     return clock.affords(len(question.keys) + len(closing))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,27 +22,36 @@ from tuner.run.load import CellAborted, measure_cell
 from tuner.run.process import EngineProcess, EngineStartError, free_port
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
+from tuner.run.schedules import on_disk
 from tuner.run.store import StudyStore
 from tuner.run.stream import Server
 from tuner.spec.speculation import SpecConfig
 
+#: The status of a launch that was cut short by its budget begins so.
+STOPPED = "stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """A launch that was decided on: what, why, on which engine, and the cells still to measure."""
+    """A launch that was decided on: what, why, on which engine, and the cells still to measure.
+
+    `has_time`: asked before each cell; False ends the launch with what it has. None: every cell is measured.
+    """
 
     number: int
     ask: Ask
     environment: Environment
     keys: tuple[CellKey, ...]
+    has_time: Callable[[CellKey], bool] | None = None
 
 
 async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
-    """Run and record one trial; its status is returned: `ok`, or `failed: why`. Only interruption raises."""
+    """Run and record one trial; its status is returned: `ok`, `failed: …` or `stopped: …`. Only interruption raises."""
     engine = engine_for(plan.environment)
     port = question.workload.engine_options.port or free_port()
     key = secrets.token_urlsafe(24)
-    launch = engine.launch(question.target, plan.ask.spec, question.options(plan.environment), port, key)
+    spec = on_disk(plan.ask.spec, store.folder)
+    launch = engine.launch(question.target, spec, question.options(plan.environment), port, key)
     store.trial_started(
         plan.number, plan.ask.spec, plan.environment.name, plan.ask.role, plan.ask.why, launch.argv, launch.env
     )
@@ -92,6 +101,8 @@ class _Running:
             self.store.trial_ready(self.plan.number, process.ready_s, self.facts)
             self.notify(Event("ready", f"ready after {process.ready_s:.0f} s", process.ready_s))
             for done, key in enumerate(self.plan.keys):
+                if self.plan.has_time is not None and not self.plan.has_time(key):
+                    return f"{STOPPED}: the time was up after {done} of {len(self.plan.keys)} cells"
                 await self._cell(process, key, done)
         return "ok"
 

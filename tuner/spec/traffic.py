@@ -36,6 +36,11 @@ class Traffic(Strict):
     rates: list[PositiveFloat] = Field(
         [], json_schema_extra=UNIQUE, description="Open loop: Poisson arrivals in requests per second, each measured."
     )
+    load_shares: list[PositiveFloat] | None = Field(
+        None,
+        description="Share of the traffic at each level, relative: first those of concurrency, then those of rates, in "
+        "their order. The one setting for all traffic is chosen by them. Default: all alike.",
+    )
     prompts: list[PromptShare] = Field(
         [PromptShare(set="chat")], min_length=1, description="What is asked. Your own traffic gives the truest answer."
     )
@@ -66,6 +71,9 @@ class Traffic(Strict):
             raise Misfit(
                 "chat_template_kwargs", "endpoint completions applies no chat template: remove them, or use chat"
             )
+        levels = len(self.concurrency) + len(self.rates)
+        if self.load_shares is not None and len(self.load_shares) != levels:
+            raise Misfit("load_shares", f"{len(self.load_shares)} shares for {levels} levels: give one for each level")
         return self
 
 
@@ -77,6 +85,9 @@ class Sampling(Strict):
         min_length=1,
         json_schema_extra=UNIQUE,
         description="Each is measured and judged on its own: acceptance falls as temperature rises.",
+    )
+    temperature_shares: list[PositiveFloat] | None = Field(
+        None, description="Share of the traffic at each temperature, relative, in their order. Default: all alike."
     )
     top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="Nucleus sampling.")
     top_k: Annotated[int, Field(ge=-1)] | None = Field(None, description="Keep the k likeliest tokens; -1 keeps all.")
@@ -94,9 +105,19 @@ class Sampling(Strict):
 
     _unique = field_validator("temperatures")(no_repeats)
 
+    @model_validator(mode="after")
+    def _a_share_each(self) -> Sampling:
+        shares = self.temperature_shares
+        if shares is not None and len(shares) != len(self.temperatures):
+            raise Misfit(
+                "temperature_shares",
+                f"{len(shares)} shares for {len(self.temperatures)} temperatures: give one for each temperature",
+            )
+        return self
+
     def body(self, temperature: float) -> dict[str, object]:
         """The request fields for one temperature; fields not set are left to the engine."""
-        fields = self.model_dump(exclude={"temperatures", "ignore_eos"}, exclude_none=True)
+        fields = self.model_dump(exclude={"temperatures", "temperature_shares", "ignore_eos"}, exclude_none=True)
         fields["temperature"] = temperature
         if self.ignore_eos:
             fields["ignore_eos"] = True

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.finding import Finding, error
+from tuner.engines.sglang_commands import is_adaptive
 from tuner.engines.sglang_limits import flag_value
 
 _WITH_LORA = frozenset({"ngram", "eagle", "eagle3", "mtp", "dflash", "dspark"})
@@ -18,7 +19,7 @@ def adapters_allowed(asked: Asked) -> Iterator[Finding]:
         return
     if asked.method not in _WITH_LORA:
         yield error("sglang.lora", f"SGLang serves no LoRA beside {asked.method} drafts: use eagle, eagle3 or ngram")
-    elif "adaptive_config" in asked.chosen:
+    elif is_adaptive(asked.spec):
         yield error("sglang.lora", "SGLang does not adapt N beside LoRA: remove adaptive_config")
 
 
