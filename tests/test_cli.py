@@ -12,7 +12,7 @@ HEAVY = ("numpy", "scipy", "pydantic", "aiohttp", "matplotlib", "yaml", "rich", 
 COMMANDS = [
     ["recommend"], ["report"], ["acceptance"], ["check"], ["init"], ["schema"], ["engine", "add"], ["engine", "list"],
     ["engine", "remove"], ["model", "add"], ["theory", "verify"], ["theory", "speedup"], ["theory", "tree"],
-    ["theory", "kv"],
+    ["theory", "kv"], ["sweep"], ["history"], ["compare"],
 ]  # fmt: skip
 
 

@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from tuner.cli import acceptance, check, doctor, engine, init, model, plan, recommend, report, schema, theory
+from tuner.cli import (
+    acceptance,
+    check,
+    compare,
+    doctor,
+    engine,
+    history,
+    init,
+    model,
+    plan,
+    recommend,
+    report,
+    schema,
+    sweep,
+    theory,
+)
 from tuner.errors import TunerError
 
 app = typer.Typer(
@@ -20,6 +35,9 @@ app = typer.Typer(
 app.command("recommend")(recommend.recommend)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("report")(report.report)
+app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
+app.command("history", epilog=history.EXAMPLES)(history.history)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("acceptance")(acceptance.acceptance)
 app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)

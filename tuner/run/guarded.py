@@ -20,6 +20,8 @@ POLL_S = 0.1
 #: The tuner's own Python must not reach into the engine's: their packages exclude each other.
 NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIALS")
+#: Descriptors of locks that a guard keeps too, so that they last until its engine is gone, whoever kills the tuner.
+KEPT_LOCKS: set[int] = set()
 
 
 class Guarded:
@@ -46,6 +48,7 @@ class Guarded:
                 stderr=output,
                 start_new_session=True,
                 bufsize=0,
+                pass_fds=sorted(KEPT_LOCKS),
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -1,0 +1,251 @@
+"""Two nights on the same prompts: what regressed, what improved, and where there is no evidence of either."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.decide.nights_noise import Noise, noise_of
+from tuner.decide.nights_sample import CellSample, NightSample, Place
+from tuner.measure.records import CellKey
+from tuner.measure.statistics import TIE_MARGIN, Array, Estimate, bootstrap, bootstrap_median_ratio, bootstrap_sums
+from tuner.spec.gate import LOWER_IS_BETTER
+
+#: The row over every setting of a study.
+EVERYTHING = "every setting"
+REGRESSED, IMPROVED, NO_EVIDENCE = "regressed", "improved", "no evidence"
+#: What is always compared; gates may ask for more.
+DEFAULT_METRICS = ("tpot_p50", "tau")
+#: Launches whose luck enters a change: of tau none, since acceptance does not hang on how fast a machine is.
+LAUNCHES: Mapping[str, int] = {"tau": 0, "speedup": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One figure of one setting, tonight over the baseline. `key` None: over all its cells; setting `EVERYTHING`: over
+    all settings of the study, `averaged` of them.
+
+    `worse`: how much worse, as a factor (1.08 is 8 percent worse, whichever way the metric points), with the interval
+    of the paired prompts alone. `low`, `high`: the same widened by the noise between launches and by the number of
+    comparisons; the state is decided on them.
+    """
+
+    study: str
+    setting: str
+    key: CellKey | None
+    metric: str
+    worse: Estimate | None
+    low: float
+    high: float
+    state: str
+    reason: str = ""
+    averaged: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NightComparison:
+    """`missing`: (study, setting) pairs that only one of the nights measured, with a sentence each."""
+
+    before: str
+    after: str
+    changes: tuple[Change, ...]
+    noise: Noise
+    missing: tuple[str, ...] = ()
+
+    def with_state(self, state: str) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.state == state)
+
+
+def compare_nights(
+    before: NightSample,
+    after: NightSample,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    earlier_drifts: Sequence[float] = (),
+    seed: int = 0,
+) -> NightComparison:
+    """Every setting and cell that both nights measured. `earlier_drifts`: log ratios of off's runs in nights before."""
+    noise = noise_of((before, after), earlier_drifts, seed)
+    there = after.by_place()
+    shared = [(cell, there[cell.place]) for cell in before.cells if cell.place in there]
+    changes: list[Change] = []
+    for metric in metrics:
+        changes += _of_metric(metric, shared, before, after, noise, seed)
+    judged = tuple(_judged(change, noise, _comparisons(change, changes)) for change in changes)
+    return NightComparison(before.run, after.run, judged, noise, tuple(_missing(before, after)))
+
+
+def _of_metric(
+    metric: str,
+    shared: Sequence[tuple[CellSample, CellSample]],
+    before: NightSample,
+    after: NightSample,
+    noise: Noise,
+    seed: int,
+) -> list[Change]:
+    """Each setting's cells, with one row over all of them first where there are several."""
+    found: dict[tuple[str, str], list[Change]] = {}
+    for old, new in shared:
+        if not _applies(metric, old):
+            continue
+        offs = (before.off_of(old), after.off_of(new))
+        worse = worse_by(metric, old, new, offs, seed)
+        reason = "" if worse else _why_none(old, new, metric)
+        change = Change(old.study, old.setting, old.key, metric, worse, math.nan, math.nan, NO_EVIDENCE, reason)
+        found.setdefault((old.study, old.setting), []).append(change)
+    rows: list[Change] = []
+    for study in dict.fromkeys(study for study, _ in found):
+        settings = {setting: cells for (one, setting), cells in found.items() if one == study}
+        means = {setting: _mean([one.worse for one in cells]) for setting, cells in settings.items()}
+        known = [mean for mean in means.values() if mean is not None]
+        if len(known) > 1:
+            rows.append(_row(study, EVERYTHING, metric, _mean(known), len(known)))
+        for setting, cells in settings.items():
+            if len(cells) > 1 and means[setting] is not None:
+                rows.append(_row(study, setting, metric, means[setting]))
+            rows += cells
+    return rows
+
+
+def _row(study: str, setting: str, metric: str, worse: Estimate | None, averaged: int = 1) -> Change:
+    return Change(study, setting, None, metric, worse, math.nan, math.nan, NO_EVIDENCE, averaged=averaged)
+
+
+def _comparisons(change: Change, changes: Sequence[Change]) -> int:
+    """How many chances to err a row shares: half of them for the rows over everything, half for all others, so that
+    a slowdown of everything is not lost among the many cells it is seen in."""
+    alike = [one for one in changes if (one.setting == EVERYTHING) == (change.setting == EVERYTHING)]
+    halves = 2 if len(alike) < len(changes) else 1
+    return halves * sum(one.worse is not None for one in alike)
+
+
+def _applies(metric: str, cell: CellSample) -> bool:
+    return not (cell.is_off and metric in ("tau", "speedup"))
+
+
+def _why_none(old: CellSample, new: CellSample, metric: str) -> str:
+    for cell, night in ((old, "the baseline"), (new, "tonight")):
+        if cell.blocked:
+            return f"not compared: in {night} {cell.blocked}"
+    return f"{metric} not measured on the same prompts in both nights"
+
+
+def worse_by(
+    metric: str,
+    old: CellSample,
+    new: CellSample,
+    offs: tuple[CellSample | None, CellSample | None] = (None, None),
+    seed: int = 0,
+) -> Estimate | None:
+    """How much worse `new` is than `old` on the same prompts; None where it is not defined. `offs`: for speedup."""
+    if old.blocked or new.blocked:
+        return None
+    if metric == "speedup":
+        return _speedup_worse(old, new, offs, seed)
+    rows = paired(old, new, metric)
+    if len(rows) < 2:
+        return None
+    if metric in ("tpot_p50", "ttft_p50"):
+        return bootstrap_median_ratio(rows[:, ::-1].tolist(), seed)
+    if metric == "goodput":
+        # Requests that miss are what gets worse; both nights all good is no change.
+        if rows.min() == 1:
+            return Estimate(1.0, 1.0, 1.0, len(rows))
+        return bootstrap(rows.tolist(), _first_mean_over_second, seed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return bootstrap_sums(rows.tolist(), _tau_worse if metric == "tau" else _throughput_worse, seed)[0]
+
+
+def paired(old: CellSample, new: CellSample, metric: str) -> Array:
+    """[requests, columns]: the figures of both nights side by side, of the prompts both completed."""
+    there = {one: i for i, one in enumerate(new.ids)}
+    places = [(i, there[one]) for i, one in enumerate(old.ids) if one in there]
+    if not places:
+        return np.empty((0, 2))
+    first, second = np.array(places).T
+    columns = [old.columns(metric)[first], new.columns(metric)[second]]
+    rows = np.concatenate(columns, axis=1)
+    return np.asarray(rows[np.isfinite(rows).all(axis=1)])
+
+
+def _speedup_worse(
+    old: CellSample, new: CellSample, offs: tuple[CellSample | None, CellSample | None], seed: int
+) -> Estimate | None:
+    """Speed-up before over speed-up now: the four cells' medians on the prompts all of them completed."""
+    if offs[0] is None or offs[1] is None:
+        return None
+    cells = (offs[0], old, offs[1], new)
+    common = set(cells[0].ids).intersection(*(cell.ids for cell in cells[1:]))
+    order = [one for one in old.ids if one in common]
+    if len(order) < 2 or any(cell.blocked for cell in cells):
+        return None
+    rows = np.stack([cell.at(order).tpot_s for cell in cells], axis=1)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    return bootstrap(rows.tolist(), _ratio_of_medians, seed)
+
+
+def _ratio_of_medians(data: Array) -> Array:
+    middle = np.median(data, axis=-2)
+    return np.asarray((middle[..., 0] / middle[..., 1]) / (middle[..., 2] / middle[..., 3]))
+
+
+def _first_mean_over_second(data: Array) -> Array:
+    middle = data.mean(axis=-2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(middle[..., 0] / middle[..., 1])
+
+
+def _tau_worse(total: Array) -> Array:
+    """Columns: accepted and verify steps, before and now."""
+    return np.asarray((1 + total[..., :1] / total[..., 1:2]) / (1 + total[..., 2:3] / total[..., 3:4]))
+
+
+def _throughput_worse(total: Array) -> Array:
+    """Columns: tokens and time in the system, before and now."""
+    return np.asarray((total[..., :1] / total[..., 1:2]) / (total[..., 2:3] / total[..., 3:4]))
+
+
+def _mean(ratios: Sequence[Estimate | None]) -> Estimate | None:
+    """Geometric mean over a setting's cells, which hold independent requests: variances of the logs add."""
+    known = [one for one in ratios if one is not None and one.low > 0]
+    if len(known) < len(ratios) or not known:
+        return None
+    middle = sum(math.log(one.value) for one in known) / len(known)
+    half = math.sqrt(sum((math.log(one.high / one.low) / 2) ** 2 for one in known)) / len(known)
+    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), min(one.n for one in known))
+
+
+def _judged(change: Change, noise: Noise, comparisons: int) -> Change:
+    """The interval with the noise between launches in it, for the worst of so many comparisons; and its state."""
+    worse = change.worse
+    if worse is None or worse.low <= 0:
+        return change
+    launches = LAUNCHES.get(change.metric, 2)
+    low, high = noise.widened(worse, launches / change.averaged, comparisons)
+    state, reason = NO_EVIDENCE, ""
+    if launches and noise.launch is None:
+        reason = "off was measured once a night: what two launches differ by is not known"
+    elif low > 1 and worse.value > 1 + TIE_MARGIN:
+        state = REGRESSED
+    elif high < 1 and worse.value < 1 - TIE_MARGIN:
+        state = IMPROVED
+    return replace(change, low=low, high=high, state=state, reason=reason or change.reason)
+
+
+def percent_worse(metric: str, worse: float) -> float:
+    """The change of the metric itself, as a share: TPOT 1.08 times is +0.08, throughput 1.25 times worse is -0.2."""
+    return worse - 1 if metric in LOWER_IS_BETTER else 1 / worse - 1
+
+
+def _missing(before: NightSample, after: NightSample) -> list[str]:
+    def settings(night: NightSample) -> dict[tuple[str, str], None]:
+        return dict.fromkeys((cell.study, cell.setting) for cell in night.cells)
+
+    old, new = settings(before), settings(after)
+    told = [f"{study}, {setting}: in {before.run} alone" for study, setting in old if (study, setting) not in new]
+    told += [f"{study}, {setting}: in {after.run} alone" for study, setting in new if (study, setting) not in old]
+    places: set[Place] = {cell.place for cell in before.cells} ^ {cell.place for cell in after.cells}
+    cells = sorted({(p[0], p[1]) for p in places if (p[0], p[1]) in old and (p[0], p[1]) in new})
+    return told + [f"{study}, {setting}: some of its cells in one night alone" for study, setting in cells]

@@ -1,0 +1,63 @@
+"""What `tuner history` and `tuner compare` do: bring the index up to date, ask it, mark a night."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.errors import UserError
+from tuner.run.history_db import open_database
+from tuner.run.history_index import rebuild, refresh
+from tuner.run.history_query import Run, find_run, list_runs
+from tuner.run.nights import Compared, compare_runs
+from tuner.run.sweep_store import TAGGED, NightStore
+from tuner.spec.gate import Gate, parse_gate
+
+TAG = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def runs_of(
+    reports: Path, name: str | None = None, limit: int | None = None, *, again: bool = False
+) -> tuple[list[Run], list[str]]:
+    """(runs, a sentence on everything that could not be read). `again`: the index is made anew first."""
+    _there(reports)
+    unreadable = rebuild(reports).unreadable if again else []
+    with open_database(reports) as database:
+        if not again:
+            unreadable = refresh(database, reports).unreadable
+        return list_runs(database, name, limit), unreadable
+
+
+def tag_run(reports: Path, tag: str, asked: str) -> None:
+    """Write a tag into the journal of a night; the newest night with a tag is the one it names."""
+    _there(reports)
+    if not TAG.fullmatch(tag):
+        raise UserError(f"{tag!r} cannot be a tag: use letters, digits, '.', '_' and '-'")
+    with open_database(reports) as database:
+        refresh(database, reports)
+        run = find_run(database, asked)
+    if run.kind != "night":
+        raise UserError(f"{run.id} is a study and no night of a sweep: compare with it by its id")
+    NightStore.tag(reports / run.folder, TAGGED, tag)
+
+
+def compare_asked(reports: Path, before: str, after: str, gates: Sequence[str], seed: int = 0) -> Compared:
+    """Two runs by whatever names them; `gates` as people type them."""
+    _there(reports)
+    with open_database(reports) as database:
+        refresh(database, reports)
+        runs = find_run(database, before), find_run(database, after)
+        return compare_runs(database, reports, *runs, [_gate(text) for text in gates], seed)
+
+
+def _gate(text: str) -> Gate:
+    try:
+        return parse_gate(text)
+    except ValueError as error:
+        raise UserError(f"--gate {error}") from None
+
+
+def _there(reports: Path) -> None:
+    if not reports.is_dir():
+        raise UserError(f"{reports} does not exist: give the folder of your studies with --reports")

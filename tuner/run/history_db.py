@@ -1,0 +1,160 @@
+"""The index over all studies as a database: SQLite in a file, or PostgreSQL by URL, with one and the same SQL.
+
+It holds nothing that the journals do not: it can be deleted and made again (`tuner history --rebuild`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UserError
+
+FILE = "history.sqlite"
+#: The URL of a PostgreSQL database; in the environment, since it may hold a password.
+URL_VARIABLE = "TUNER_HISTORY_URL"
+BUSY_S = 30.0
+
+#: One tuple of statements a version; a released one is never changed. `{compact}`: a table that is its own index.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE runs (id TEXT PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, folder TEXT NOT NULL, "
+        "created TEXT NOT NULL, status TEXT NOT NULL, state TEXT NOT NULL, baseline TEXT NOT NULL, "
+        "headline TEXT NOT NULL, tags TEXT NOT NULL, plan TEXT NOT NULL, stamp TEXT NOT NULL)",
+        "CREATE INDEX runs_by_name ON runs (name, created)",
+        "CREATE TABLE studies (id BIGINT PRIMARY KEY, run TEXT NOT NULL, label TEXT NOT NULL, folder TEXT NOT NULL, "
+        "engine TEXT NOT NULL, version TEXT NOT NULL, created TEXT NOT NULL, status TEXT NOT NULL, "
+        "question TEXT NOT NULL, facts TEXT NOT NULL, stamp TEXT NOT NULL)",
+        "CREATE INDEX studies_by_run ON studies (run)",
+        "CREATE TABLE trials (id BIGINT PRIMARY KEY, study BIGINT NOT NULL, number BIGINT NOT NULL, "
+        "label TEXT NOT NULL, method TEXT NOT NULL, n BIGINT NOT NULL, draft TEXT NOT NULL, role TEXT NOT NULL, "
+        "status TEXT NOT NULL, ready_s DOUBLE PRECISION)",
+        "CREATE INDEX trials_by_study ON trials (study)",
+        "CREATE TABLE cells (id BIGINT PRIMARY KEY, trial BIGINT NOT NULL, concurrency BIGINT, "
+        "rate DOUBLE PRECISION, temperature DOUBLE PRECISION NOT NULL, requests BIGINT NOT NULL, "
+        "failed BIGINT NOT NULL, blocked TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL, "
+        "tpot_p50_s DOUBLE PRECISION, ttft_p50_s DOUBLE PRECISION, throughput_tok_s DOUBLE PRECISION, "
+        "goodput DOUBLE PRECISION, tau DOUBLE PRECISION)",
+        "CREATE INDEX cells_by_trial ON cells (trial)",
+        "CREATE TABLE requests (cell BIGINT NOT NULL, i BIGINT NOT NULL, prompt TEXT NOT NULL, "
+        "tpot_s DOUBLE PRECISION, ttft_s DOUBLE PRECISION, ended_s DOUBLE PRECISION NOT NULL, n_out BIGINT NOT NULL, "
+        "accepted BIGINT, steps BIGINT, good BIGINT, PRIMARY KEY (cell, i)){compact}",
+    ),
+)
+TABLES = ("runs", "studies", "trials", "cells", "requests")
+
+
+class Database:
+    """An open index. Statements use `?`; every change is made inside `changing`."""
+
+    def __init__(self, connection: Any, *, postgres: bool) -> None:
+        self._connection, self._postgres = connection, postgres
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(self._own(sql), tuple(values))
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+        finally:
+            cursor.close()
+
+    def insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Whole rows, in the order of the table's columns."""
+        listed = [tuple(row) for row in rows]
+        if listed:
+            cursor = self._connection.cursor()
+            places = ", ".join("?" * len(listed[0]))
+            cursor.executemany(self._own(f"INSERT INTO {table} VALUES ({places})"), listed)
+            cursor.close()
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """All of it or nothing; one writer at a time."""
+        self.rows("BEGIN" if self._postgres else "BEGIN IMMEDIATE")
+        if self._postgres:
+            self.rows("LOCK TABLE schema_version IN EXCLUSIVE MODE")
+        try:
+            yield
+        except BaseException:
+            self.rows("ROLLBACK")
+            raise
+        self.rows("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _own(self, sql: str) -> str:
+        if not self._postgres:
+            return sql.replace("{compact}", " WITHOUT ROWID")
+        return sql.replace("{compact}", "").replace("?", "%s")
+
+
+def open_database(reports: Path) -> Database:
+    """The index of a reports folder, brought to the newest version."""
+    url = os.environ.get(URL_VARIABLE)
+    database = _postgres(url) if url else _sqlite(reports)
+    try:
+        _migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _sqlite(reports: Path) -> Database:
+    try:
+        reports.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(reports / FILE, timeout=BUSY_S, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return Database(connection, postgres=False)
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(
+            f"cannot open {reports / FILE} ({error}): delete it, it is made again from the studies"
+        ) from None
+
+
+def _postgres(url: str) -> Database:
+    try:
+        import psycopg
+    except ImportError:
+        raise UserError(f"{URL_VARIABLE} needs psycopg: pip install 'eagle3-tuner[postgres]', or unset it") from None
+    try:
+        return Database(psycopg.connect(url, autocommit=True), postgres=True)
+    except psycopg.Error as error:
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"cannot open the database of {URL_VARIABLE} ({told}): correct it, or unset it") from None
+
+
+def _migrate(database: Database) -> None:
+    database.rows("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+    if _version(database) == len(MIGRATIONS):
+        return
+    with database.changing():
+        version = _version(database)
+        if version > len(MIGRATIONS):
+            raise UserError(f"the index over studies was written by a newer tuner (schema {version}): upgrade this one")
+        for statements in MIGRATIONS[version:]:
+            for statement in statements:
+                database.rows(statement)
+        database.rows("DELETE FROM schema_version")
+        database.insert("schema_version", [(len(MIGRATIONS),)])
+
+
+def _version(database: Database) -> int:
+    return int(database.rows("SELECT COALESCE(MAX(version), 0) FROM schema_version")[0][0])
+
+
+def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything in it, in an order of its own: two indexes of the same studies are equal."""
+    return {table: sorted(database.rows(f"SELECT * FROM {table}"), key=repr) for table in TABLES}

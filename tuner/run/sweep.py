@@ -1,0 +1,82 @@
+"""A night: every study of a sweep in turn, within the minutes of its budget, resumable at any instant."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.errors import UserError
+from tuner.run.progress import Event, Notify
+from tuner.run.store import StudyStore
+from tuner.run.sweep_clock import Deadline
+from tuner.run.sweep_plan import SweepPlan
+from tuner.run.sweep_store import (
+    STUDY_BEGAN,
+    STUDY_ENDED,
+    NightHeader,
+    NightStore,
+    open_study_of,
+    unfinished,
+)
+from tuner.run.sweep_study import COMPLETE, Executor, NightStudy
+
+#: Told after each study: the index over all studies is brought up to date.
+Indexed = Callable[[], None]
+
+
+def open_night(plan: SweepPlan, reports: Path, *, resume: bool, notify: Notify) -> NightStore:
+    """A night this process writes. `resume`: the unfinished one of this very plan, if it is young enough."""
+    if resume:
+        found = unfinished(plan, reports)
+        if found is not None:
+            night = NightStore.open(found.folder)
+            notify(Event("note", f"going on with {night.folder}"))
+            return night
+        notify(Event("note", "no unfinished night of this sweep as it is now: beginning a new one"))
+    return NightStore.create(reports, NightHeader.new(plan))
+
+
+async def run_night(plan: SweepPlan, night: NightStore, notify: Notify, executor: Executor, indexed: Indexed) -> str:
+    """Run what is left of a night's studies; complete, `stopped: …` or `failed: …`, whichever is the worst of them.
+
+    `indexed` is called after each. The night itself is ended by `sweep_night`, once its verdict is in.
+    """
+    if plan.key != night.header.key:
+        raise UserError(f"{night.folder} was begun for another sweep: begin a new night")
+    done = night.study_statuses()
+    budget_s = plan.sweep.budget.minutes * 60 - night.spent_s()
+    left = [i for i in range(len(plan.studies)) if night.study_folder(i).name not in done]
+    end = Deadline(time.time() + budget_s)
+    for place, number in enumerate(left):
+        planned, folder = plan.studies[number], night.study_folder(number).name
+        shares = [plan.studies[i].share for i in left[place:]]
+        deadline = Deadline(time.time() + end.left_s * shares[0] / sum(shares))
+        night.note(STUDY_BEGAN, folder=folder)
+        where = f"study {number + 1} of {len(plan.studies)}: {planned.label}"
+        notify(Event("study", where, number + 1, len(plan.studies)))
+        with open_study_of(night, number, planned) as store:
+            status = _ended_status(store)
+            if status is None:
+                status = await NightStudy(planned, store, notify, executor, deadline).run()
+        night.note(STUDY_ENDED, folder=folder, status=status)
+        notify(Event("note", f"{planned.label}: {status}"))
+        indexed()
+    return _together(night)
+
+
+def _ended_status(store: StudyStore) -> str | None:
+    """What a study said that ended just before its night was killed."""
+    ended = [event["status"] for event in store.events() if event["event"] == "study_ended"]
+    return str(ended[-1]) if ended else None
+
+
+def _together(night: NightStore) -> str:
+    """The worst of all studies: failed before stopped before complete."""
+    statuses = list(night.study_statuses().values())
+    for kind in ("failed", "stopped"):
+        bad = [status for status in statuses if status.startswith(kind)]
+        if bad:
+            of = f" ({len(bad)} of {len(statuses)} studies)" if len(statuses) > 1 else ""
+            return f"{bad[0]}{of}"
+    return COMPLETE

@@ -1,0 +1,116 @@
+"""`tuner sweep` from its file to its verdict: lock, run, index, compare, hold the gates, let go of what is too old."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.decide.nights import IMPROVED, REGRESSED
+from tuner.decide.nights_gates import FAILED
+from tuner.errors import Interrupted, UserError
+from tuner.run.history_db import open_database
+from tuner.run.history_index import refresh
+from tuner.run.history_query import GREEN, RED, find_run
+from tuner.run.host import HostFacts
+from tuner.run.nights import Compared, NightData, baseline_of, compare_runs, night_data
+from tuner.run.progress import Notify
+from tuner.run.sweep import open_night, run_night
+from tuner.run.sweep_lock import devices_of, holding
+from tuner.run.sweep_plan import SweepPlan, plan_sweep
+from tuner.run.sweep_retention import prune
+from tuner.run.sweep_store import ENDED, VERDICT, NightStore
+from tuner.run.sweep_study import Executor, Local
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A night that ended. `status`: complete, or why not; `state`: green, red, or empty when a study failed."""
+
+    folder: Path
+    status: str
+    state: str
+    headline: str
+    data: NightData
+    let_go: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        if self.state == RED:
+            return 1
+        return 3 if self.status.startswith("failed") else 0
+
+
+def sweep_night(
+    file: Path,
+    reports: Path,
+    notify: Notify,
+    *,
+    resume: bool = False,
+    minutes: float | None = None,
+    executor: Executor | None = None,
+) -> Outcome:
+    """Run a night to its end. Interrupted when a signal ends it: the night is then on the disk, to go on with."""
+    plan = _with_minutes(plan_sweep(file), minutes)
+    where = executor or Local()
+    devices = devices_of([study.environment for study in plan.studies], len(HostFacts.read().gpus))
+    who = f"tuner sweep {plan.sweep.name}"
+    with (
+        holding(devices if where.on_this_machine else (), who),
+        open_night(plan, reports, resume=resume, notify=notify) as night,
+    ):
+        try:
+            status = asyncio.run(run_night(plan, night, notify, where, lambda: _index(reports)))
+            return finish(plan, night, reports, status)
+        except KeyboardInterrupt:
+            told = f"interrupted; {night.folder} keeps every finished cell: go on with --resume"
+            raise Interrupted(told) from None
+        finally:
+            where.close()
+
+
+def _with_minutes(plan: SweepPlan, minutes: float | None) -> SweepPlan:
+    """The same night with another budget; what is compared does not hang on it."""
+    if minutes is None:
+        return plan
+    if minutes <= 0:
+        raise UserError(f"--minutes {minutes:g} leaves no time: give more than 0")
+    budget = plan.sweep.budget.model_copy(update={"minutes": minutes})
+    return SweepPlan(plan.sweep.model_copy(update={"budget": budget}), plan.path, plan.text, plan.studies)
+
+
+def _index(reports: Path) -> None:
+    with open_database(reports) as database:
+        refresh(database, reports)
+
+
+def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Outcome:
+    """Compare with the baseline, hold the gates, write both into the night's journal, end it."""
+    with open_database(reports) as database:
+        refresh(database, reports)
+        run = find_run(database, night.folder.name)
+        before = baseline_of(database, plan.sweep.baseline, run)
+        compared = compare_runs(database, reports, before, run, plan.sweep.parsed_gates)
+        state = RED if compared.red else "" if status.startswith("failed") else GREEN
+        headline = headline_of(compared, status)
+        gates = [{"gate": g.gate.text, "state": g.state, "reasons": list(g.reasons)} for g in compared.gates]
+        night.note(VERDICT, state=state, baseline=before.id if before else None, headline=headline, gates=gates)
+        night.note(ENDED, status=status)
+        refresh(database, reports)
+        let_go = prune(database, reports, plan.sweep.name, plan.sweep.retention)
+        refresh(database, reports)
+        data = night_data(database, reports, compared)
+    return Outcome(night.folder, status, state, headline, data, let_go)
+
+
+def headline_of(compared: Compared, status: str) -> str:
+    """The night in one sentence."""
+    ended = "" if status == "complete" else f" The night ended early ({status})."
+    failed = [gate.gate.text for gate in compared.gates if gate.state == FAILED]
+    if failed:
+        return f"{len(failed)} of {len(compared.gates)} gates failed: {'; '.join(failed)}.{ended}"
+    if compared.comparison is None or compared.before is None:
+        return f"Nothing to compare with yet: this night can be the first baseline.{ended}"
+    counts = [(len(compared.comparison.with_state(state)), state) for state in (REGRESSED, IMPROVED)]
+    moved = ", ".join(f"{count} figures {state}" for count, state in counts if count)
+    return f"{moved or 'No evidence of any change'} against {compared.before.id}.{ended}"
