@@ -18,13 +18,13 @@ PREDICTED_FIGURES = ("ttft", "tpot", "e2e")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Requests of a launch as another N would run them: TPOT `tpot_s` times `factor`; `factors`: its resamples.
-
-    Time to the first token stays as it was: N changes decoding.
+    """Requests of a launch as another N would run them: TPOT `tpot_s` times `factor`, and `stall_s` for the prefills of
+    other requests; `factors`: resamples of the factor. Time to the first token stays as it was: N changes decoding.
     """
 
     rows: RequestRows
     tpot_s: Array
+    stall_s: Array
     factor: float
     factors: Array
 
@@ -83,14 +83,14 @@ class Outlook:
             return estimate_of(good[0] / there.mean(), good[1] / (self.weights @ there / n), n)
 
     def _tpot(self) -> tuple[float, Array]:
-        per_request = self.stretch.tpot_s
-        draws = self.weights @ per_request / len(per_request) * self.stretch.factors
-        return float(per_request.mean() * self.stretch.factor), draws
+        one = self.stretch
+        means = self.weights @ np.stack([one.tpot_s, one.stall_s], axis=1) / len(one.tpot_s)
+        return float(one.tpot_s.mean() * one.factor + one.stall_s.mean()), means[:, 0] * one.factors + means[:, 1]
 
     def _rate(self) -> tuple[float, Array]:
         """Tokens over time in the system."""
         rows = self.stretch.rows
-        waiting = rows.ended_s - rows.decode_s
+        waiting = rows.ended_s - rows.decode_s + self.stretch.stall_s * _decoded(rows)
         decoding = self.stretch.tpot_s * _decoded(rows)
         value = rows.n_out.sum() / (waiting.sum() + decoding.sum() * self.stretch.factor)
         times = self.weights @ waiting + self.weights @ decoding * self.stretch.factors
@@ -111,7 +111,7 @@ class Outlook:
         return _meets(slo_ms, {name: self._figure(name, factor) for name in PREDICTED_FIGURES})
 
     def _figure(self, name: str, factor: float) -> Array:
-        tpot_s = self.stretch.tpot_s * factor
+        tpot_s = self.stretch.tpot_s * factor + self.stretch.stall_s
         rows = self.stretch.rows
         return {"ttft": rows.ttft_s, "tpot": tpot_s, "e2e": _e2e(rows, tpot_s)}[name]
 

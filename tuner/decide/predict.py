@@ -65,8 +65,9 @@ def predict_chains(
     """`measured`: cells of the specs' own arm, load and temperature; what cannot be predicted from them is left out.
 
     Every request of the nearest longer launch is carried over: its TPOT times its own tau there over its own tau(N)
-    (a prefix sum), times L(N) over L there. L is the line through off and every measured N (`step_line`); N beyond the
-    largest measured is refused. Intervals resample requests, all arms alike, and add what the line leaves open.
+    (by the rule of its method), times L(N) over L there; what other requests' prefills add to a token stays. L is the
+    line through off and every measured N (`step_line`); N beyond the largest measured is refused. Intervals resample
+    requests, all arms alike, and add what the line leaves open.
     """
     base = _base(off, measured, against or off, terms)
     if base is None:
@@ -119,7 +120,7 @@ def _base(off: CellSummary, measured: Sequence[CellSummary], against: CellSummar
     places = {0: off.rows.take(ids)} | rows
     points = [StepPoint(1, 0, off.step_s), *(StepPoint(1, c.spec.n, c.step_s) for c in chains if c.step_s)]
     line = fit_line(points)
-    totals = [np.stack([places[n].decode_s, places[n].steps], axis=1) for n in line.ns]
+    totals = [np.stack([places[n].clear_s, places[n].clear_steps], axis=1) for n in line.ns]
     draws = [weights @ one for one in totals]
     return _Base(
         off, chains, rows, against.rows.take(ids), line,
@@ -147,8 +148,11 @@ def _outlook(base: _Base, source: CellSummary, spec: SpecConfig, terms: Terms) -
     noise = _noise(terms.seed, n, len(base.weights))
     factor = step_s / float(base.steps[place])
     factors = base.step_draws @ at / base.step_draws[:, place] * np.exp(stray * noise)
-    tpot_s = rows.tpot_s * rows.tau[:, source.spec.n - 1] / rows.tau[:, n - 1]
-    return Outlook(Stretch(rows, tpot_s, factor, factors), base.against, base.weights), step_s
+    # What other requests' prefills added to a token stays; N changes decoding.
+    clear = min(1.0, rows.steps.sum() * base.steps[place] / rows.decode_s.sum())
+    tpot_s = clear * rows.tpot_s * rows.tau[:, source.spec.n - 1] / rows.tau[:, n - 1]
+    stretch = Stretch(rows, tpot_s, (1 - clear) * rows.tpot_s, factor, factors)
+    return Outlook(stretch, base.against, base.weights), step_s
 
 
 @lru_cache(maxsize=64)

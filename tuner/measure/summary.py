@@ -43,7 +43,7 @@ def summarise(cell: Cell, spec: SpecConfig, slo_ms: Mapping[str, float], seed: i
     told = [None if spec.is_off else request_counts(r, spec.depth) for r in done]
     counts = pool([c for c in told if c is not None])
     tau, alpha, a = _acceptance([c for c in told if c is not None], seed)
-    rows = request_rows(done, told, spec)
+    rows = request_rows(done, told, spec, cell.requests)
     tpots = [r.tpot_s for r in done if r.tpot_s is not None]
     ttfts = [r.ttft_s for r in done if r.ttft_s is not None]
     return CellSummary(
@@ -124,8 +124,8 @@ def _goodput(measured: Sequence[RequestRecord], slo_ms: Mapping[str, float], see
 
 
 def _step_time(rows: RequestRows, seed: int) -> Estimate | None:
-    """L: decoding time over verify steps, pooled."""
-    pairs = np.stack([rows.decode_s, rows.steps], axis=1).tolist()
+    """L: time of verify steps that shared the engine with no prefill, over their number, pooled."""
+    pairs = np.stack([rows.clear_s, rows.clear_steps], axis=1).tolist()
     return bootstrap_sums(pairs, _first_over_second, seed)[0] if pairs else None
 
 
