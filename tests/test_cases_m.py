@@ -10,6 +10,8 @@ from test_counters import dump
 
 from tuner.decide.evidence import gather
 from tuner.decide.rank import recommend
+from tuner.decide.told import ToldRow
+from tuner.decide.told_advice import advise
 from tuner.decide.workload_rules import evidence_findings, workload_findings
 from tuner.measure.acceptance import draft_rate_of
 from tuner.measure.records import CellKey, Load, Trial
@@ -125,6 +127,18 @@ def test_m17_ratios_are_of_one_head_on_one_path() -> None:
     ratios = {c.spec.draft: c.ratio for c in recommend(told).verdicts[0].comparisons if c.ratio}
     assert set(ratios) == {"head", "another"}
     assert ratios["head"].value == pytest.approx(2 * ratios["another"].value)
+
+
+def test_m17_two_files_of_different_heads_give_no_ratio() -> None:
+    """vllm-project/vllm#17202: an EAGLE-3 figure taken offline beside an EAGLE-1 figure over HTTP is no comparison."""
+    told = [
+        ToldRow("offline.csv:1", "eagle3", n=2, draft="eagle3-head", tpot_ms=4.54),
+        ToldRow("served.csv:1", "eagle", n=2, draft="eagle1-head", tpot_ms=6.57),
+    ]
+    advice = advise(told)
+    assert advice.verdict == "undecided"
+    assert [one.gain for one in advice.cells] == [None]
+    assert any("off was not measured" in reason for reason in advice.reasons)
 
 
 def test_counters_without_a_prefix_cache_say_nothing_of_it() -> None:

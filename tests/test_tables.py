@@ -200,6 +200,60 @@ def test_vllm_eagle1_two_tokens_beat_four() -> None:
     assert (advice.verdict, advice.best) == ("on", "eagle N=2")
 
 
+def test_vllm_eagle1_from_one_run_at_four_the_best_measured_is_chosen() -> None:
+    """Off and N = 4 are measured, of N = 2 only the acceptance length is given. L(0) = 7.77 ms, L(4) = 2.08 / 165.65 =
+    12.56 ms, so L(2) = 10.17 ms and 10.17 / 1.89 = 5.38 ms a token, against 6.04 at N = 4 (measured: 5.70)."""
+    rows = {int(r["k"]): r for r in table("vllm_eagle1_llama3_k2_k4")}
+    told = [
+        row("off" if k == 0 else "eagle", k, tau=float(r["accept_len"]),
+            throughput_tok_s=float(r["tok_s"]) if k != 2 else None)
+        for k, r in rows.items()
+    ]  # fmt: skip
+    advice = advise(told)
+    assert advice.best == "eagle N=2"
+    assert float(rows[2]["tok_s"]) == max(float(r["tok_s"]) for r in rows.values())
+    (predicted,) = [c for c in advice.cells[0].costs if c.predicted]
+    assert predicted.value == pytest.approx(1 / 185.9, rel=0.001)
+    assert predicted.value * float(rows[2]["tok_s"]) == pytest.approx(1, abs=0.06)
+
+
+def test_vllm_eagle1_a_deeper_draft_is_not_a_better_one() -> None:
+    """vllm-project/vllm#16937: 201.69 tok/s at K = 2, 198 at 4, 169.92 at 7, off 133."""
+    told = [
+        row("off" if r["k"] == "0" else "eagle", int(r["k"]), throughput_tok_s=float(r["tok_s"]))
+        for r in table("vllm_eagle1_k2_4_7")
+    ]
+    advice = advise(told)
+    assert (advice.verdict, advice.best, advice.ties) == ("on", "eagle N=2", ())
+    assert advice.cells[0].gain == pytest.approx(1.516, abs=0.001)
+
+
+def test_two_heads_with_one_acceptance_length_and_different_speed() -> None:
+    """gpt-oss-120b: at every batch size the head with the lower or equal tau is much the faster one."""
+    told = []
+    for r in table("gptoss120b_two_heads_by_batch"):
+        b = int(r["batch"])
+        told.append(row("off", throughput_tok_s=float(r["off_tok_s"]), concurrency=b))
+        for head in ("dflash", "eagle3"):
+            tau, rate = float(r[f"{head}_al"]), float(r[f"{head}_tok_s"])
+            told.append(row(head, 3, tau=tau, throughput_tok_s=rate, concurrency=b))
+    advice = advise(told)
+    assert (advice.verdict, advice.best) == ("on", "eagle3 N=3")
+    # 285 / 212, 1044 / 795, 2339 / 1620
+    assert [round(cell.gain, 3) for cell in advice.cells if cell.gain] == [1.344, 1.313, 1.444]
+    assert [c.row.method for cell in advice.cells for c in cell.costs if c.row.tau == 2.47] == ["dflash", "dflash"]
+
+
+def test_the_gain_of_one_mtp_token_falls_with_the_request_rate() -> None:
+    """vllm-project/vllm#12755: 1.63x at one request a second, 1.18x at two."""
+    gains = []
+    for r in table("deepseek_r1_mtp_qps"):
+        advice = advise([row("off", tpot_ms=float(r["off_tpot_ms"])), row("mtp", 1, tpot_ms=float(r["k1_tpot_ms"]))])
+        assert (advice.verdict, advice.best) == ("on", "mtp N=1")
+        gains.append(advice.cells[0].gain)
+    assert gains == pytest.approx([1.632, 1.180], abs=0.0005)
+
+
 def test_s05_a_draft_nearly_as_big_as_the_active_part_stays_off() -> None:
     """ml-explore/mlx-lm#1132: 17B active, 9B draft; off is faster at every kind of prompt."""
     told = []
