@@ -84,7 +84,7 @@ def _add_trial(rows: StudyRows, study: int, trial: Trial, slo_ms: Mapping[str, f
 def label_of(spec: SpecConfig) -> str:
     """The setting as nights call it: with the draft's own name, and the options that make it another arm."""
     draft = f" {Path(spec.draft).name}" if spec.draft else ""
-    options = "".join(f" {name}={value}" for name, value in spec.options)
+    options = "" if spec.by_load else "".join(f" {name}={value}" for name, value in spec.options)
     return f"{spec.label}{draft}{options}"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuner.decide.plan import Ask, ask
 from tuner.measure.records import CellKey, Load, Trial
 from tuner.run.question import Question
+from tuner.run.schedules import schedule_maker
 from tuner.run.store import INTERRUPTED
 from tuner.run.study import evidence_of, keys_for, launches_left
 from tuner.spec.candidates import Arm
@@ -138,7 +139,9 @@ def _size(spec: SpecConfig) -> int:
 
 
 def _planned(question: Question, own: Sequence[Trial]) -> Iterator[Ask]:
-    one = ask(question.arms, evidence_of(question, own), launches_left(question, own))
+    environment = question.environments[0]
+    make = schedule_maker(environment, question.target, question.options(environment))
+    one = ask(question.arms, evidence_of(question, own), launches_left(question, own), make)
     if one is not None:
         yield one
 

@@ -1,0 +1,241 @@
+"""Comparing nights: figures worked out by hand, and how often the verdict errs on nights whose truth is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nights_truth import FACTS, STUDY, Truth, night
+
+from tuner.decide.nights import (
+    EVERYTHING,
+    IMPROVED,
+    NO_EVIDENCE,
+    REGRESSED,
+    Change,
+    NightComparison,
+    compare_nights,
+    percent_worse,
+    worse_by,
+)
+from tuner.decide.nights_gates import Figure, Verified, hold
+from tuner.decide.nights_noise import Noise, drifts_of, noise_of
+from tuner.decide.nights_sample import CellSample, NightSample
+from tuner.decide.nights_suspects import suspects
+from tuner.measure.records import CellKey, Load
+from tuner.measure.statistics import Estimate
+from tuner.spec.gate import parse_gate
+
+KEY = CellKey(Load(4), 0.0)
+EVERY_08 = {"off": 1.08, "eagle3 N=3 eagle3": 1.08, "ngram N=3": 1.08}
+
+
+def cell(tpot_ms: list[float], setting: str = "eagle3 N=3", **fields: object) -> CellSample:
+    n = len(tpot_ms)
+    made = CellSample(
+        "s", setting, KEY, tuple((i, f"p{i}") for i in range(n)), np.array(tpot_ms) / 1000, np.full(n, 0.1),
+        np.full(n, 2.0), np.full(n, 100.0), np.full(n, 30.0), np.full(n, 50.0), np.ones(n),
+    )  # fmt: skip
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+# Figures
+
+
+def test_each_metric_says_how_much_worse_by_hand() -> None:
+    old = cell([10.0, 12.0, 14.0])
+    new = cell([11.0, 15.0, 14.0], accepted=np.full(3, 20.0), ended_s=np.full(3, 2.5), good=np.array([1.0, 0.0, 1.0]))
+    # medians 12 and 14
+    assert worse_by("tpot_p50", old, new).value == pytest.approx(14 / 12)  # type: ignore[union-attr]
+    # tau 1 + 30/50 = 1.6, then 1 + 20/50 = 1.4
+    assert worse_by("tau", old, new).value == pytest.approx(1.6 / 1.4)  # type: ignore[union-attr]
+    # 50 tokens a second, then 40
+    assert worse_by("throughput", old, new).value == pytest.approx(1.25)  # type: ignore[union-attr]
+    # 3 of 3 good, then 2 of 3
+    assert worse_by("goodput", old, new).value == pytest.approx(1.5)  # type: ignore[union-attr]
+    # off 20 and 20: speed-up 20/12, then 20/14
+    offs = (cell([20.0] * 3, "off"), cell([20.0] * 3, "off"))
+    assert worse_by("speedup", old, new, offs).value == pytest.approx(14 / 12)  # type: ignore[union-attr]
+
+
+def test_prompts_are_paired_and_the_ones_of_one_night_alone_do_not_count() -> None:
+    old = cell([10.0, 20.0, 30.0])
+    new = cell([30.0, 10.0, 99.0], ids=((2, "p2"), (0, "p0"), (7, "other")))
+    worse = worse_by("tpot_p50", old, new)
+    # p0 10 -> 10, p2 30 -> 30
+    assert worse is not None
+    assert (worse.value, worse.n) == (1.0, 2)
+
+
+@pytest.mark.parametrize("metric", ["tpot_p50", "goodput"])
+def test_what_is_not_there_is_not_compared(metric: str) -> None:
+    assert worse_by(metric, cell([10.0, 11.0], blocked="impossible tau"), cell([10.0, 11.0])) is None
+    empty = cell([math.nan, math.nan], good=np.full(2, math.nan))
+    assert worse_by(metric, cell([10.0, 11.0]), empty) is None
+
+
+@pytest.mark.parametrize(("metric", "worse", "change"), [("tpot_p50", 1.08, 0.08), ("tau", 1.25, -0.2)])
+def test_a_change_is_of_the_metric_itself(metric: str, worse: float, change: float) -> None:
+    assert percent_worse(metric, worse) == pytest.approx(change)
+
+
+# Noise
+
+
+def test_noise_is_of_one_launch_and_comes_from_offs_two_runs() -> None:
+    off, again = cell([10.0, 10.0, 10.0], "off"), cell([10.2, 10.2, 10.2], "off", again=True)
+    one = NightSample("a", (off,), (again,))
+    assert drifts_of(one) == [pytest.approx(math.log(1.02))]
+    noise = noise_of((one, NightSample("b", (off,), (off,))))
+    # drifts ln 1.02 and 0: mean square 1.96e-4, halved for two launches, root 0.0099
+    assert noise.launch == pytest.approx(0.0099, abs=1e-4)
+    assert (noise.n, noise.largest) == (2, pytest.approx(0.02))
+
+
+def test_a_wider_interval_for_more_noise_and_more_comparisons_by_hand() -> None:
+    ratio = Estimate(1.05, 1.04, 1.06, 40)
+    # t of 4 degrees of freedom at 0.025 is 2.776: 2.776 * sqrt(2) * 0.01 = 0.0393; with ln(1.05/1.04) = 0.0096: 0.0404
+    low, high = Noise(0.01, 4).widened(ratio, 2, 1)
+    assert low == pytest.approx(1.05 * math.exp(-0.0404), abs=2e-4)
+    assert high == pytest.approx(1.05 * math.exp(0.0404), abs=2e-4)
+    # the 0.025 / 10 quantile is 5.598: 0.0792 for the launches, and the requests' by 2.807 / 1.960
+    low, _ = Noise(0.01, 4).widened(ratio, 2, 10)
+    assert low == pytest.approx(1.05 * math.exp(-math.hypot(0.0792, 0.0096 * 2.807 / 1.96)), abs=2e-4)
+    # acceptance does not hang on the machine
+    assert Noise(0.01, 4).widened(ratio, 0, 1)[0] == pytest.approx(1.04)
+
+
+def test_without_a_second_run_of_off_nothing_is_claimed() -> None:
+    before, after = night("a", 1), night("b", 2, Truth(slower={**EVERY_08, "off": 3.0}))
+    told = compare_nights(replace(before, agains=()), replace(after, agains=()))
+    assert {change.state for change in told.changes if change.metric == "tpot_p50"} == {NO_EVIDENCE}
+    assert "off was measured once a night" in told.changes[0].reason
+
+
+# How often it errs
+
+
+def test_equal_nights_show_no_evidence_in_at_least_95_of_100() -> None:
+    """Over all settings, cells and metrics of a night together: one false claim anywhere counts against it."""
+    silent = 0
+    for repeat in range(100):
+        told = compare_nights(night("a", 5000 + 2 * repeat), night("b", 5001 + 2 * repeat))
+        silent += all(change.state == NO_EVIDENCE for change in told.changes)
+    assert silent >= 95
+
+
+def test_eight_percent_slower_is_regressed_in_at_least_95_of_100() -> None:
+    found = 0
+    for repeat in range(100):
+        told = compare_nights(night("a", 2 * repeat), night("b", 2 * repeat + 1, Truth(slower=EVERY_08)))
+        found += any(c.setting == EVERYTHING and c.state == REGRESSED for c in told.changes if c.metric == "tpot_p50")
+        assert not any(c.state == REGRESSED for c in told.changes if c.metric == "tau" and c.setting == EVERYTHING)
+    assert found >= 95
+
+
+def test_a_worse_draft_is_found_by_its_tau_and_alone() -> None:
+    told = compare_nights(night("a", 1), night("b", 2, Truth(alpha={"eagle3 N=3 eagle3": 0.45})))
+    taus = {c.setting: c.state for c in told.changes if c.metric == "tau" and c.key is None}
+    assert taus["eagle3 N=3 eagle3"] == REGRESSED
+    assert taus["ngram N=3"] == NO_EVIDENCE
+
+
+def test_faster_is_improved_and_earlier_nights_sharpen_what_two_alone_cannot_tell() -> None:
+    before, after = night("a", 1), night("b", 2, Truth(slower={"ngram N=3": 0.92}))
+
+    def over_all(told: NightComparison) -> str:
+        return next(c.state for c in told.changes if c.setting == "ngram N=3" and c.key is None)
+
+    earlier = [drift for seed in range(50, 60) for drift in drifts_of(night("x", seed))]
+    assert over_all(compare_nights(before, after)) == NO_EVIDENCE
+    assert over_all(compare_nights(before, after, earlier_drifts=earlier)) == IMPROVED
+
+
+def test_settings_and_cells_of_one_night_alone_are_named() -> None:
+    before, after = night("a", 1), night("b", 2)
+    fewer = replace(after, cells=tuple(c for c in after.cells if c.setting != "ngram N=3" and c.key.load != Load(8)))
+    told = compare_nights(before, fewer)
+    assert f"{STUDY}, ngram N=3: in a alone" in told.missing
+    assert f"{STUDY}, off: some of its cells in one night alone" in told.missing
+
+
+# Suspects
+
+
+def test_a_draft_swapped_under_the_same_name_is_named() -> None:
+    after = night("b", 2, facts=replace(FACTS, models=(("/models/target", "t1"), ("/models/eagle3", "d2"))))
+    (one,) = suspects(night("a", 1), after, compare_nights(night("a", 1), after))
+    assert one.kind == "draft"
+    assert one.text == "draft /models/eagle3 has other files under the same name: d1, now d2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        ({"version": "0.33.0"}, "engine", "vllm was 0.32.0 and is 0.33.0 now"),
+        ({"models": (("/models/target", "t2"), ("/models/eagle3", "d1"))}, "target", "target /models/target has other"),
+        ({"question": "other"}, "question", "the workload was changed"),
+        ({"resolved": (("dtype", "float16"),)}, "arguments", "the engine resolved dtype: bfloat16, now float16"),
+        ({"host": (("cores", "4"), ("cpu", "EPYC"))}, "machine", "the machine's cores: 8, now 4"),
+        ({"load_1m": 4.0}, "load", "load average 0.3, then 4.0"),
+    ],
+)
+def test_every_difference_in_what_was_measured_with_is_a_suspect(
+    changes: dict[str, object], kind: str, text: str
+) -> None:
+    after = night("b", 2, facts=replace(FACTS, **changes))  # type: ignore[arg-type]
+    found = suspects(night("a", 1), after, compare_nights(night("a", 1), after))
+    assert [one.kind for one in found] == [kind]
+    assert text in found[0].text
+
+
+def test_equal_nights_have_no_suspect_and_a_slower_off_points_away_from_drafts() -> None:
+    assert suspects(night("a", 1), night("b", 2), compare_nights(night("a", 1), night("b", 2))) == ()
+    slow = night("b", 2, Truth(slower=dict.fromkeys(EVERY_08, 1.6)))
+    (one,) = suspects(night("a", 1), slow, compare_nights(night("a", 1), slow))
+    assert "off, which drafts nothing, is slower too" in one.text
+
+
+# Gates
+
+
+def change(metric: str, worse: float, state: str) -> Change:
+    return Change("s", "eagle3 N=3", KEY, metric, Estimate(worse, worse - 0.01, worse + 0.01, 32), 1.0, 1.2, state)
+
+
+def compared(*changes: Change) -> NightComparison:
+    return NightComparison("a", "b", changes, Noise(0.01, 4))
+
+
+@pytest.mark.parametrize(
+    ("gate", "changes", "state"),
+    [
+        ("tpot_p50 regress > 3 %", [change("tpot_p50", 1.08, REGRESSED)], "failed"),
+        ("tpot_p50 regress > 10 %", [change("tpot_p50", 1.08, REGRESSED)], "passed"),
+        ("tpot_p50 regress > 3 %", [change("tpot_p50", 1.20, NO_EVIDENCE)], "passed"),
+        ("tpot_p50 regress > 3 %", [change("tpot_p50", 0.80, IMPROVED)], "passed"),
+        ("tau drop > 5 %", [change("tau", 1.04, REGRESSED)], "passed"),  # 1 - 1/1.04 = 3.8 %
+        ("tau drop > 5 %", [change("tau", 1.06, REGRESSED)], "failed"),  # 1 - 1/1.06 = 5.7 %
+        ("tau drop > 5 %", [change("tpot_p50", 1.50, REGRESSED)], "not measured"),
+    ],
+)
+def test_a_gate_fails_on_a_believed_regression_over_its_limit(gate: str, changes: list[Change], state: str) -> None:
+    (held,) = hold([parse_gate(gate)], compared(*changes), (), ())
+    assert held.state == state
+
+
+def test_a_failed_gate_says_where_with_interval_and_n() -> None:
+    (held,) = hold([parse_gate("tpot_p50 regress > 3 %")], compared(change("tpot_p50", 1.08, REGRESSED)), (), ())
+    assert held.reasons == ("s, eagle3 N=3, concurrency 4, temperature 0: +8.0% [+0.0%, +20.0%], n = 32",)
+
+
+def test_absolute_limits_and_verification_need_no_baseline() -> None:
+    gates = [parse_gate(text) for text in ("goodput < 95 %", "tpot_p50 > 35 ms", "verify failed", "tau drop > 5 %")]
+    figures = (Figure("here", "goodput", 0.91), Figure("here", "tpot_p50", 0.034))
+    held = hold(gates, None, figures, (Verified("eagle3 N=3", False),))
+    assert [one.state for one in held] == ["failed", "passed", "failed", "not measured"]
+    assert held[0].reasons == ("here: 91.0 %",)
+    assert held[2].reasons == ("eagle3 N=3: the output is not the target's",)
+    assert [one.state for one in hold(gates[:3], None, (), ())] == ["not measured"] * 3
