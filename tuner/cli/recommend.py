@@ -38,9 +38,11 @@ def recommend(
       tuner recommend workload.yaml --resume --json
       tuner recommend --from results.csv --workload workload.yaml
 
-    --from reads CSV (method,n,steps,topk,nodes,concurrency,temperature,task,share,tpot_ms,tpot_se_ms,ttft_p50_ms,
+    --from reads CSV (method,n,steps,topk,nodes,concurrency,rate,temperature,task,share,tpot_ms,tpot_se_ms,ttft_p50_ms,
     ttft_p95_ms,e2e_p50_ms,throughput_tok_s,tau,a_1,a_2,... any that suffice), the JSON of `vllm bench serve` and of
-    AIPerf, or a folder of them. An N that was not measured is predicted where the rule allows, and called so.
+    AIPerf, or a folder of them. JSON names its setting with keys (--metadata method=eagle3 n=3), or its file or folder
+    does (eagle3-n3/profile_export_aiperf.json). An N that was not measured is predicted where the rule allows, and
+    called so; loads, temperatures and GPUs other than those to be served decide nothing.
     """
     if told is not None:
         typer.echo(_from_results(told, served or workload, as_json))

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from tuner.errors import UserError
 from tuner.spec.speculation import Tree
 
+#: (concurrency, temperature, GPUs, requests per second); None: not told.
+Place = tuple[int | None, float | None, int | None, float | None]
+
+#: With more failed requests than this the figures are those of another load.
+MOST_FAILED = 0.5
 #: tau told and 1 + sum of a_k may differ by the rounding of published figures.
 ROUNDING = 0.02
 
@@ -16,7 +21,8 @@ ROUNDING = 0.02
 class ToldRow:
     """One measured setting in one cell; None: not told. Units as in the names; `share`: of the task in the traffic.
 
-    `tau` counts the bonus token. `where`: file and line, for people. `tp`: GPUs that share the target.
+    `tau` counts the bonus token. `where`: file and line, for people. `tp`: GPUs that share the target. `rate`: requests
+    per second. `failed`: share of requests.
     """
 
     where: str
@@ -39,6 +45,8 @@ class ToldRow:
     chunk_gap_p50_ms: float | None = None
     tau: float | None = None
     a: tuple[float, ...] = ()
+    rate: float | None = None
+    failed: float | None = None
 
     @property
     def is_off(self) -> bool:
@@ -54,8 +62,8 @@ class ToldRow:
         return f"{name} N={self.n}"
 
     @property
-    def cell(self) -> tuple[int | None, float | None, int | None]:
-        return (self.concurrency, self.temperature, self.tp)
+    def cell(self) -> Place:
+        return (self.concurrency, self.temperature, self.tp, self.rate)
 
     @property
     def most_tau(self) -> int:
@@ -98,6 +106,8 @@ def _impossible(row: ToldRow) -> str | None:
         value = getattr(row, name)
         if value is not None and value <= 0:
             return f"{name} {value:g} is not a time or rate"
+    if row.failed is not None and row.failed > MOST_FAILED:
+        return f"{row.failed:.0%} of its requests failed, or it was cancelled"
     if row.is_off:
         return None
     if row.n < 1 and row.tree is None:

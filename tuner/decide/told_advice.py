@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.decide.told import Refused, ToldRow, believe, one_unit
+from tuner.decide.told import Place, Refused, ToldRow, believe, one_unit
 from tuner.decide.told_costs import Cost, costs, mixed, tied
+from tuner.decide.told_scope import Served, carries_over
 from tuner.decide.verdict import MEMORY_ORDER
+from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import TIE_MARGIN
-
-Place = tuple[int | None, float | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,23 @@ def advise(
     slo_ms: Mapping[str, float] | None = None,
     temperatures: Sequence[float] | None = None,
     tp: int | None = None,
+    loads: Sequence[Load] | None = None,
+    weights: Mapping[CellKey, float] | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> ToldAdvice:
-    """`temperatures`, `tp`: what will be served, None where nobody said; rows of other ones do not carry over."""
+    """What will be served: as `Served` has it, None where nobody said; rows of other cells do not carry over."""
     rows, refused = believe(told)
-    rows, reasons = _carries_over(rows, temperatures, tp)
+    served = Served(temperatures, tp, loads, weights or {}, shares or {})
+    rows, reasons = carries_over(rows, served)
     if not rows:
         return ToldAdvice("undecided", None, (), (*reasons, "no row is left to advise from"), refused, (), ())
     unit = one_unit(rows, objective)
     cells = tuple(_cell(place, rows, unit, slo_ms or {}) for place in dict.fromkeys(row.cell for row in rows))
     single = worst_losses(cells)
     reasons += tuple(_reasons(cells, unit))
-    best, ties = _overall(cells, single)
+    best, ties = _overall(cells, single, served)
     if len(cells) > 1 and single:
-        reasons += (f"one setting for all cells: {single[0][0]} loses at most {single[0][1]:.1%} to a cell's own best",)
+        reasons += tuple(_one_for_all(cells, single, best, served))
     return ToldAdvice(_verdict(cells), best, ties, reasons, refused, cells, single)
 
 
@@ -69,28 +73,6 @@ def worst_losses(cells: Sequence[CellAdvice]) -> tuple[tuple[str, float], ...]:
     labels = [label for label in tables[0] if all(label in table for table in tables)] if tables else []
     losses = [(label, max(1 - min(table.values()) / table[label] for table in tables)) for label in labels]
     return tuple(sorted(losses, key=lambda pair: pair[1]))
-
-
-def _carries_over(
-    rows: Sequence[ToldRow], temperatures: Sequence[float] | None, tp: int | None
-) -> tuple[tuple[ToldRow, ...], tuple[str, ...]]:
-    """Acceptance falls as temperature rises, and time per step hangs on the GPUs: neither is carried over."""
-    reasons = []
-    kept = tuple(rows)
-    if temperatures is not None and any(row.temperature is not None for row in kept):
-        here = tuple(row for row in kept if row.temperature is None or row.temperature in temperatures)
-        measured = sorted({row.temperature for row in kept if row.temperature is not None})
-        missing = [t for t in temperatures if t not in measured]
-        if missing:
-            shown = ", ".join(f"{t:g}" for t in measured)
-            reasons.append(f"measured at temperature {shown} only: that does not carry over to {missing[0]:g}")
-        kept = here
-    if tp is not None and any(row.tp is not None for row in kept):
-        here = tuple(row for row in kept if row.tp in (None, tp))
-        if len(here) < len(kept):
-            reasons.append(f"rows measured on other than {tp} GPUs are left out: step times do not carry over")
-        kept = here
-    return kept, tuple(reasons)
 
 
 def _cell(place: Place, rows: Sequence[ToldRow], unit: str, slo_ms: Mapping[str, float]) -> CellAdvice:
@@ -132,8 +114,10 @@ def _missed(cost: Cost, rows: Sequence[ToldRow], slo_ms: Mapping[str, float]) ->
     return missed
 
 
-def _overall(cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]]) -> tuple[str | None, tuple[str, ...]]:
-    """The setting with the least geometric-mean cost over all cells, ties resolved to the cheapest."""
+def _overall(
+    cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]], served: Served
+) -> tuple[str | None, tuple[str, ...]]:
+    """The setting with the least geometric-mean cost over the traffic, ties resolved to the cheapest."""
     if len(cells) == 1:
         best = cells[0].best
         return (best.row.label if best else None), tuple(c.row.label for c in cells[0].ties)
@@ -142,11 +126,33 @@ def _overall(cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]]) -
     if not labels:
         return None, ()
     tables = [{c.row.label: c for c in cell.costs} for cell in cells]
-    means = {label: math.fsum(math.log(table[label].value) for table in tables) / len(tables) for label in labels}
+    weights = [served.weight(cell.place) for cell in cells]
+    means = {label: _mean_log([table[label].value for table in tables], weights) for label in labels}
     fastest = min(means, key=lambda label: means[label])
     close = [label for label in labels if means[label] - means[fastest] < math.log1p(TIE_MARGIN)]
     best_label = min(close, key=lambda label: _preference(tables[0][label]))
     return best_label, tuple(label for label in close if label != best_label)
+
+
+def _one_for_all(
+    cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]], best: str | None, served: Served
+) -> list[str]:
+    """What the one setting gives up, on the traffic's average and at most; and the one that gives up least at most."""
+    said = [f"one setting for all cells: {single[0][0]} loses at most {single[0][1]:.1%} to a cell's own best"]
+    tables = [{c.row.label: c.value for c in cell.costs} for cell in cells]
+    if best is not None and all(best in table for table in tables):
+        losses = [table[best] / min(table.values()) for table in tables]
+        mean = math.expm1(_mean_log(losses, [served.weight(cell.place) for cell in cells]))
+        how = "weighted by the stated shares" if served.weights else "each cell weighted alike"
+        said.append(
+            f"{best} for all of it gives up {mean:.1%} on average ({how}) and {1 - 1 / max(losses):.1%} at most"
+        )
+    return said
+
+
+def _mean_log(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = math.fsum(weights)
+    return math.fsum(w * math.log(v) for w, v in zip(weights, values, strict=True)) / total if total else 0.0
 
 
 def _verdict(cells: Sequence[CellAdvice]) -> str:
@@ -157,9 +163,10 @@ def _verdict(cells: Sequence[CellAdvice]) -> str:
 
 
 def place_text(place: Place) -> str:
-    concurrency, temperature, tp = place
+    concurrency, temperature, tp, rate = place
     said: list[tuple[object, Callable[[], str]]] = [
         (concurrency, lambda: f"concurrency {concurrency}"),
+        (rate, lambda: f"{rate:g} requests/s"),
         (temperature, lambda: f"temperature {temperature:g}"),
         (tp, lambda: f"TP {tp}"),
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tuner.decide.step_line import StepPoint, fit_line
 from tuner.decide.told import ToldRow
 from tuner.measure.statistics import TIE_MARGIN, Estimate
-from tuner.spec.speculation import AUTOREGRESSIVE_METHODS
+from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, LOOKUP_METHODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,12 @@ def _measured(row: ToldRow, unit: str) -> Cost | None:
 
 
 def _predicted(own: Sequence[ToldRow], measured: Sequence[Cost], off: Cost | None) -> list[Cost]:
-    """The arm's chains without a time: those with a tau of their own, and for autoregressive drafts every smaller N."""
+    """The arm's chains without a time: those with a tau of their own, and for autoregressive drafts every smaller N.
+
+    None of lookups: tools count their tau over drafting steps alone, and TPOT times that is no step time.
+    """
+    if own[0].method in LOOKUP_METHODS:
+        return []
     taus = {row.n: row.tau for row in own if row.tau is not None}
     longest = max((row for row in own if len(row.a) == row.n), key=lambda row: row.n, default=None)
     if longest is not None and longest.method in AUTOREGRESSIVE_METHODS:

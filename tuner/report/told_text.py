@@ -34,6 +34,7 @@ def told_json(advice: ToldAdvice) -> str:
         "best": advice.best,
         "ties": list(advice.ties),
         "reasons": list(advice.reasons),
+        "predicted": _predicted(advice),
         "refused": [{"row": refused.what, "reason": refused.reason} for refused in advice.refused],
         "cells": [_cell(cell) for cell in advice.cells],
         "worst_loss": [{"setting": label, "loss": loss} for label, loss in advice.single],
@@ -41,15 +42,25 @@ def told_json(advice: ToldAdvice) -> str:
     return json.dumps(made, indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def _predicted(advice: ToldAdvice) -> list[dict[str, Any]]:
+    """Every figure here that nobody measured, and what it is read off: between measured N, or beyond them."""
+    return [
+        {"setting": cost.row.label, "where": place_text(cell.place), "basis": cost.predicted}
+        for cell in advice.cells
+        for cost in cell.costs
+        if cost.predicted
+    ]
+
+
 def _cell(cell: CellAdvice) -> dict[str, Any]:
-    concurrency, temperature, tp = cell.place
+    concurrency, temperature, tp, rate = cell.place
     off = next((c.value for c in cell.costs if c.row.is_off), None)
     settings = [
         {"setting": c.row.label, "speedup": off / c.value if off else None, "predicted": c.predicted}
         for c in cell.costs
     ]
     return {
-        "concurrency": concurrency, "temperature": temperature, "tp": tp,
+        "concurrency": concurrency, "rate": rate, "temperature": temperature, "tp": tp,
         "best": cell.best.row.label if cell.best else None, "ties": [c.row.label for c in cell.ties],
         "speedup": cell.gain, "settings": settings,
     }  # fmt: skip
