@@ -109,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speculative-num-steps", type=int)
     parser.add_argument("--speculative-eagle-topk", type=int)
     parser.add_argument("--speculative-num-draft-tokens", type=int)
+    parser.add_argument("--speculative-adaptive", action="store_true")
+    parser.add_argument("--speculative-adaptive-config")
     return parser
 
 
@@ -153,7 +155,10 @@ def _vllm_speculation(args: argparse.Namespace) -> Speculation:
     n = int(asked.get("num_speculative_tokens", 24 if asked["method"] == "suffix" else 0))
     if n < 1:
         raise ValueError("num_speculative_tokens must be provided with speculative model")
-    return Speculation(asked["method"], n, n)
+    rows = asked.get("num_speculative_tokens_per_batch_size") or []
+    if rows and (asked["method"] in ("suffix", "medusa") or rows[0][0] != 1):
+        raise ValueError("The first batch-size range must start at 1, and the method must draft any N.")
+    return Speculation(asked["method"], n, n, tuple((start, min(n, own)) for start, _, own in rows))
 
 
 def _sglang_speculation(args: argparse.Namespace) -> Speculation:
@@ -167,7 +172,18 @@ def _sglang_speculation(args: argparse.Namespace) -> Speculation:
     steps = args.speculative_num_steps
     nodes = steps + 1 if args.speculative_eagle_topk == 1 else nodes
     args.speculative_num_draft_tokens = nodes
-    return Speculation(args.speculative_algorithm.lower(), min(steps, nodes - 1), nodes - 1)
+    return Speculation(args.speculative_algorithm.lower(), min(steps, nodes - 1), nodes - 1, _adaptive(args, steps))
+
+
+def _adaptive(args: argparse.Namespace, steps: int) -> tuple[tuple[int, int], ...]:
+    """SGLang's table, with one candidate a row: (batch size from which it holds, N)."""
+    if not args.speculative_adaptive:
+        return ()
+    table = json.loads(Path(args.speculative_adaptive_config).read_text(encoding="utf-8"))
+    rows = tuple(sorted((int(key), row["candidate_steps"][0]) for key, row in table.items() if key.isdigit()))
+    if steps not in {n for _, n in rows}:
+        raise ValueError("speculative_num_steps must be one of the candidate steps")
+    return rows
 
 
 def log(config: Config, text: str) -> None:

@@ -16,7 +16,8 @@ WORDS = (
     "the", "one", "draft", "model", "token", "step", "reads", "writes", "fast", "slow", "batch", "target", "verify",
     "accept", "reject", "tree", "chain", "head", "layer", "cache", "queue", "load", "light", "stone", "river", "open",
 )  # fmt: skip
-TEXT_PERIOD = 7  # the next word depends on the last one and on the position modulo this
+#: The next word depends on the last one and on the position modulo this: large, so that greedy text does not loop.
+TEXT_PERIOD = 991
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,33 @@ class Sim:
 
 @dataclass(frozen=True)
 class Speculation:
-    """What the launch flags asked for. `n`: most tokens one step can accept; `nodes`: tokens it drafts."""
+    """What the launch flags asked for. `n`: most tokens one step can accept; `nodes`: tokens it drafts; `by_load`:
+    (from so many running requests on, N), rising, where N moves."""
 
     method: str = "off"
     n: int = 0
     nodes: int = 0
+    by_load: tuple[tuple[int, int], ...] = ()
+
+    def at(self, running: int) -> tuple[int, int]:
+        """(n, nodes) of a step with so many requests."""
+        found = [n for start, n in self.by_load if start <= running]
+        return (found[-1], found[-1]) if found else (self.n, self.nodes)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """How verification is broken; nothing of it shows without speculation, nor in the token that prefill yields.
+
+    `greedy`: temperature is ignored. `shift`: so much probability goes from the likeliest word to the second, a total
+    variation of exactly that. `bonus_bias`: the last token of a step is drawn at temperature T / (1 + bias).
+    `stale_every`: in each n-th verify step the cache lacks the last token, so its first word follows the one before.
+    """
+
+    greedy: bool = False
+    shift: float = 0.0
+    bonus_bias: float = 0.0
+    stale_every: int = 0
 
 
 @dataclass
@@ -87,6 +110,8 @@ class Job:
     seed: int | None
     ignore_eos: bool
     n_in: int
+    top_k: int = -1
+    top_p: float = 1.0
     arrived_s: float = field(default_factory=time.perf_counter)
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
@@ -108,9 +133,10 @@ class Job:
 
 class Machine:
     def __init__(
-        self, sim: Sim, spec: Speculation, max_running: int, prefix_caching: bool, greedy_always: bool = False
-    ) -> None:
-        self.sim, self.spec, self.max_running = sim, spec, max_running
+        self, sim: Sim, spec: Speculation, max_running: int, prefix_caching: bool, greedy_always: bool = False,
+        broken: Broken = Broken(),
+    ) -> None:  # fmt: skip
+        self.sim, self.spec, self.max_running, self.broken = sim, spec, max_running, broken
         self.counters = Counters(per_position=[0] * spec.n)
         self.running: list[Job] = []
         self.waiting: list[Job] = []
@@ -121,11 +147,13 @@ class Machine:
         self._seen: set[str] = set()
         self._work = asyncio.Event()
 
-    def submit(self, body: Mapping[str, Any], prompt: str) -> Job:
+    def submit(self, body: Mapping[str, Any], prompt: str, choice: int = 0) -> Job:
+        """`choice`: which of the request's n answers this is; each has a seed of its own, as in vLLM."""
         temperature = 0.0 if self._greedy_always else float(body.get("temperature", 1.0))
         job = Job(
-            next(self._numbers), prompt, int(body.get("max_tokens") or 16), temperature, body.get("seed"),
-            bool(body.get("ignore_eos")), n_in=len(prompt.split()) + 8,
+            next(self._numbers), prompt, int(body.get("max_tokens") or 16), temperature,
+            None if body.get("seed") is None else int(body["seed"]) + choice, bool(body.get("ignore_eos")),
+            n_in=len(prompt.split()) + 8, top_k=int(body.get("top_k") or -1), top_p=float(body.get("top_p") or 1.0),
         )  # fmt: skip
         self.jobs.append(job)
         self.waiting.append(job)
@@ -151,9 +179,10 @@ class Machine:
             self.running += new
             for job in new:
                 self._prefill(job)
-            await asyncio.sleep(self.sim.step_s(len(self.running), self.spec.nodes) + self.sim.prefill_s * len(new))
+            n, nodes = self.spec.at(len(self.running))
+            await asyncio.sleep(self.sim.step_s(len(self.running), nodes) + self.sim.prefill_s * len(new))
             for job in list(self.running):
-                self._advance(job)
+                self._advance(job, n, nodes)
 
     def _prefill(self, job: Job) -> None:
         self.counters.prompt += job.n_in
@@ -162,12 +191,14 @@ class Machine:
             self.counters.cache_hits += job.n_in
         self._seen.add(job.prompt)
 
-    def _advance(self, job: Job) -> None:
+    def _advance(self, job: Job, n: int, nodes: int) -> None:
         """One step of one request: prefill yields one token, a verify step the accepted ones and the bonus token."""
-        emitted = 1 if not job.tokens else 1 + self._verify(job)
+        emitted = 1 if not job.tokens else 1 + self._verify(job, n, nodes)
         fresh: list[int] = []
+        verified = bool(self.spec.n and job.tokens)
         while len(fresh) < emitted and job.finish is None:
-            fresh.append(self._next_word(job))
+            bonus, first = len(fresh) == emitted - 1, not fresh
+            fresh.append(self._broken_word(job, bonus, first) if verified else self._next_word(job))
             job.tokens.append(fresh[-1])
             if len(job.tokens) == job.max_tokens:
                 job.finish = "length"
@@ -179,21 +210,21 @@ class Machine:
             self.counters.finished[job.finish] = self.counters.finished.get(job.finish, 0) + 1
         job.outbox.put_nowait((fresh, job.finish))
 
-    def _verify(self, job: Job) -> int:
+    def _verify(self, job: Job, n: int, nodes: int) -> int:
         """Accepted tokens are counted before max_tokens or a stop cuts them off, as both engines do."""
         job.verify_steps += 1
         self.counters.verify_steps += 1
         share = self.sim.draft_share.get(self.spec.method, 1.0)
-        if self.spec.n == 0 or self._chance(job, "draft") >= share:
+        if n == 0 or self._chance(job, "draft") >= share:
             return 0
         alpha = self.sim.acceptance(self.spec.method, job.temperature)
         accepted = 0
-        while accepted < self.spec.n and self._chance(job, f"accept{accepted}") < alpha[min(accepted, len(alpha) - 1)]:
+        while accepted < n and self._chance(job, f"accept{accepted}") < alpha[min(accepted, len(alpha) - 1)]:
             accepted += 1
         job.accepted.append(accepted)
-        job.drafted.append(self.spec.nodes)
+        job.drafted.append(nodes)
         self.counters.drafts += 1
-        self.counters.drafted += self.spec.nodes
+        self.counters.drafted += nodes
         self.counters.accepted += accepted
         for position in range(accepted):
             self.counters.per_position[position] += 1
@@ -205,25 +236,62 @@ class Machine:
         return random.Random(repr(place)).random()
 
     def _next_word(self, job: Job) -> int:
-        scores = word_scores(job)
-        if job.temperature == 0:
+        return self._draw(job, word_scores(job), job.temperature)
+
+    def _broken_word(self, job: Job, bonus: bool, first: bool) -> int:
+        """A word out of a verify step: as `_next_word`, but for what is broken."""
+        broken, scores, temperature = self.broken, word_scores(job), job.temperature
+        if broken.stale_every and first and self.counters.verify_steps % broken.stale_every == 0:
+            scores = word_scores(job, stale=True)
+        if broken.greedy or temperature == 0:
+            return max(range(len(WORDS)), key=scores.__getitem__)
+        if bonus:
+            temperature /= 1 + broken.bonus_bias
+        word = self._draw(job, scores, temperature)
+        if not broken.shift:
+            return word
+        best, second = sorted(range(len(WORDS)), key=lambda w: -scores[w])[:2]
+        if word == best:
+            likely = self._weights(job, scores, temperature)
+            word = second if random.random() < broken.shift * sum(likely) / likely[best] else best
+        return word
+
+    def _draw(self, job: Job, scores: list[float], temperature: float) -> int:
+        if temperature == 0:
             return max(range(len(WORDS)), key=scores.__getitem__)
         place = (job.seed if job.seed is not None else random.random(), job.prompt, len(job.tokens))
-        weights = [math.exp(score / job.temperature) for score in scores]
-        return random.Random(repr(place)).choices(range(len(WORDS)), weights)[0]
+        return random.Random(repr(place)).choices(range(len(WORDS)), self._weights(job, scores, temperature))[0]
+
+    def _weights(self, job: Job, scores: list[float], temperature: float) -> list[float]:
+        """After temperature, top-k and top-p, in the engines' order."""
+        weights = [math.exp(score / temperature) for score in scores]
+        if job.top_k <= 0 and job.top_p >= 1:
+            return weights
+        order = sorted(range(len(WORDS)), key=lambda w: -weights[w])
+        kept = order[: job.top_k] if job.top_k > 0 else order
+        total, within, mass = sum(weights[w] for w in kept), [], 0.0
+        for word in kept:
+            within.append(word)
+            mass += weights[word] / total
+            if mass >= job.top_p:
+                break
+        return [weight if word in within else 0.0 for word, weight in enumerate(weights)]
 
 
 _SCORES: dict[tuple[int, int], list[float]] = {}
 
 
-def word_scores(job: Job, position: int | None = None) -> list[float]:
-    """Logits of the word at `position` (default: the next one). What is drafted has no say in them."""
-    position = len(job.tokens) if position is None else position
-    last = job.tokens[position - 1] if position else random.Random(job.prompt).randrange(len(WORDS))
+def word_scores(job: Job, position: int | None = None, stale: bool = False) -> list[float]:
+    """Logits of the word at `position` (default: the next one). What is drafted has no say in them.
+
+    `stale`: as if the last word were not there.
+    """
+    position = (len(job.tokens) if position is None else position) - stale
+    last = job.tokens[position - 1] if position > 0 else random.Random(job.prompt).randrange(len(WORDS))
     key = (last, position % TEXT_PERIOD)
     if key not in _SCORES:
         rng = random.Random(repr(key))
-        _SCORES[key] = [rng.gauss(0.0, 2.0) for _ in WORDS]
+        _SCORES[key] = [rng.gauss(0.0, 3.5) for _ in WORDS]
     return _SCORES[key]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from aiohttp import web
-from mock_machine import Job, Machine, Sim, Speculation
-from mock_wire import Wire, prometheus_text, server_info
+from mock_machine import Broken, Job, Machine, Sim, Speculation
+from mock_wire import Wire, constrained, json_framing, prometheus_text, server_info
 
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}
 
@@ -36,9 +36,21 @@ class Faults:
     final_usage_only: bool = False
     merge_steps: int = 1  # this many steps' tokens share a chunk
     first_token_delay_s: float = 0.0
-    temperature_ignored: bool = False
+    temperature_ignored: bool = False  # with speculation and without
+    # What follows shows under speculation only.
+    spec_greedy: bool = False  # temperature is ignored from the second token on
+    tv_shift: float = 0.0
+    bonus_bias: float = 0.0
+    stale_kv_every: int = 0
+    cut_json: bool = False  # an answer bound to a grammar ends in the middle
+    die_at_json: bool = False
+    hang_at_json: bool = False
     ignore_sigterm: bool = False
     grandchild: bool = False  # a child process in the same group that outlives the engine
+
+    @property
+    def broken(self) -> Broken:
+        return Broken(self.spec_greedy, self.tv_shift, self.bonus_bias, self.stale_kv_every)
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Faults:
@@ -71,8 +83,9 @@ class MockEngine:
     def __init__(self, config: Config) -> None:
         self.config, self.url = config, ""
         self.machine = Machine(
-            config.sim, config.spec, config.max_running, config.prefix_caching, config.faults.temperature_ignored
-        )
+            config.sim, config.spec, config.max_running, config.prefix_caching, config.faults.temperature_ignored,
+            config.faults.broken,
+        )  # fmt: skip
         self.ready = not config.faults.never_ready
         self.die = self._drop_dead
         self.bodies: list[dict[str, Any]] = []
@@ -173,26 +186,37 @@ class MockEngine:
         if int(body.get("max_tokens") or 16) > self.config.max_model_len:
             return _refuse(400, f"This model's maximum context length is {self.config.max_model_len} tokens.")
         await asyncio.sleep(faults.first_token_delay_s)
-        job = self.machine.submit(body, prompt)
+        if constrained(body) and self.config.spec.n:
+            await self._mishandle_json()
+        choices = 1 if body.get("stream") else int(body.get("n") or 1)
+        jobs = [self.machine.submit(body, prompt, choice) for choice in range(choices)]
         try:
-            return await self._answer(request, body, job, chat, number)
+            return await self._answer(request, body, jobs, chat, number)
         finally:
-            self.machine.abort(job)
+            for job in jobs:
+                self.machine.abort(job)
+
+    async def _mishandle_json(self) -> None:
+        if self.config.faults.die_at_json:
+            self.die()
+        if self.config.faults.hang_at_json:
+            await asyncio.Event().wait()
 
     async def _answer(
-        self, request: web.Request, body: Mapping[str, Any], job: Job, chat: bool, number: int
+        self, request: web.Request, body: Mapping[str, Any], jobs: Sequence[Job], chat: bool, number: int
     ) -> web.StreamResponse:
         config, faults, options = self.config, self.config.faults, body.get("stream_options") or {}
         usage = bool(options.get("include_usage")) and not faults.no_usage
         wire = Wire(
-            config.flavour, chat, config.served_name, job, body, config.spec.n, config.metrics_level,
+            config.flavour, chat, config.served_name, jobs[0], body, config.spec.n, config.metrics_level,
             usage_on_chunks=usage and bool(options.get("continuous_usage_stats")) and not faults.final_usage_only,
-            usage_at_end=usage,
+            usage_at_end=usage, json=json_framing(body, faults.cut_json and config.spec.n > 0),
         )  # fmt: skip
         if not body.get("stream"):
-            while job.finish is None:
-                await job.outbox.get()
-            return web.json_response(wire.whole())
+            for job in jobs:
+                while job.finish is None:
+                    await job.outbox.get()
+            return web.json_response(wire.whole(jobs))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         await self._stream(request, response, wire, number)

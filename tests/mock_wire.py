@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ class Wire:
     metrics_level: str
     usage_on_chunks: bool
     usage_at_end: bool
+    json: tuple[str, str] | None = None  # what stands before and after the words of an answer bound to a grammar
 
     def head(self) -> Iterator[bytes]:
         """vLLM's role chunk says 0 tokens; SGLang's says nothing about tokens. Completions have none."""
@@ -40,9 +41,12 @@ class Wire:
     def tokens(self, fresh: list[int], n: int, finish: str | None, instead: str | None = None) -> Iterator[bytes]:
         """`n`: tokens so far, `fresh` included. `instead`: text that stands in for theirs."""
         text = text_of(fresh) if instead is None else instead
+        if self.json is not None:
+            finish = finish and "stop"
+            text = (self.json[0] if n == len(fresh) else "") + text + (self.json[1] if finish else "")
         usage = self._usage(n) if self.usage_on_chunks else None
         early = finish if self.flavour == "vllm" or not self.chat else None
-        yield self._chunk({"content": text} if self.chat else text, early, usage, self._logprobs(fresh, n))
+        yield self._chunk({"content": text} if self.chat else text, early, usage, self._logprobs(self.job, fresh, n))
         if finish is not None and early is None:
             yield self._chunk({}, finish, None)
 
@@ -57,12 +61,21 @@ class Wire:
             yield event(last)
         yield DONE
 
-    def whole(self) -> dict[str, Any]:
-        """The answer when no stream was asked for."""
-        n, text = len(self.job.tokens), text_of(self.job.tokens)
-        part = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-        choice = part | {"index": 0, "finish_reason": self.job.finish, "logprobs": self._logprobs(self.job.tokens, n)}
-        return self._frame([choice]) | {"usage": self._usage(n)}
+    def whole(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """The answer when no stream was asked for: a choice a job."""
+        n = sum(len(job.tokens) for job in jobs)
+        return self._frame([self._choice(index, job) for index, job in enumerate(jobs)]) | {"usage": self._usage(n)}
+
+    def _choice(self, index: int, job: Job) -> dict[str, Any]:
+        text, finish = text_of(job.tokens), job.finish
+        if self.json is not None:
+            text, finish = self.json[0] + text + self.json[1], "stop"
+        part: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        part |= {"index": index, "finish_reason": finish, "logprobs": self._logprobs(job, job.tokens, len(job.tokens))}
+        if self.body.get("return_token_ids"):
+            name = "response_token_ids" if self.chat and self.flavour == "sglang" else "token_ids"
+            part[name] = list(job.tokens)
+        return part
 
     def _frame(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         kind = "chat.completion.chunk" if self.chat else "text_completion"
@@ -79,29 +92,42 @@ class Wire:
     def _usage(self, n: int) -> dict[str, int]:
         return {"prompt_tokens": self.job.n_in, "total_tokens": self.job.n_in + n, "completion_tokens": n}
 
-    def _logprobs(self, fresh: list[int], n: int) -> dict[str, Any] | None:
+    def _logprobs(self, job: Job, fresh: list[int], n: int) -> dict[str, Any] | None:
         """Of the model at temperature 1, whatever temperature was sampled at, as vLLM's raw log-probabilities."""
         wanted = self.body.get("logprobs")
         if not wanted:
             return None
         top = int((self.body.get("top_logprobs") or 0) if self.chat else wanted)
-        tables = [_log_softmax(word_scores(self.job, n - len(fresh) + i)) for i in range(len(fresh))]
+        tables = [_log_softmax(word_scores(job, n - len(fresh) + i)) for i in range(len(fresh))]
         rows = []
         for token, table in zip(fresh, tables, strict=True):
             best = sorted(range(len(WORDS)), key=lambda w: -table[w])[:top]
             rows.append((token, table, best))
         if self.chat:
-            return {"content": [_chat_row(token, table) | {"top_logprobs": [_chat_row(w, table) for w in best]}
+            return {"content": [self._row(token, table) | {"top_logprobs": [self._row(w, table) for w in best]}
                                 for token, table, best in rows]}  # fmt: skip
         return {
-            "tokens": [f" {WORDS[token]}" for token in fresh],
+            "tokens": [self._name(token) for token in fresh],
             "token_logprobs": [table[token] for token, table, _ in rows],
-            "top_logprobs": [{f" {WORDS[w]}": table[w] for w in best} for _, table, best in rows],
+            "top_logprobs": [{self._name(w): table[w] for w in best} for _, table, best in rows],
         }
 
+    def _row(self, word: int, table: list[float]) -> dict[str, Any]:
+        return {"token": self._name(word), "logprob": table[word], "bytes": list(f" {WORDS[word]}".encode())}
 
-def _chat_row(word: int, table: list[float]) -> dict[str, Any]:
-    return {"token": f" {WORDS[word]}", "logprob": table[word], "bytes": list(f" {WORDS[word]}".encode())}
+    def _name(self, word: int) -> str:
+        by_id = self.flavour == "vllm" and self.body.get("return_tokens_as_token_ids")
+        return f"token_id:{word}" if by_id else f" {WORDS[word]}"
+
+
+def constrained(body: Mapping[str, Any]) -> bool:
+    """Whether the answer is bound to a grammar."""
+    return any(body.get(name) for name in ("response_format", "structured_outputs", "json_schema", "guided_json"))
+
+
+def json_framing(body: Mapping[str, Any], cut: bool) -> tuple[str, str] | None:
+    """`{"answer": "..."}` around the words, as any schema here may have it; without its end where it is cut."""
+    return ('{"answer": "', "" if cut else '"}') if constrained(body) else None
 
 
 def _log_softmax(scores: list[float]) -> list[float]:

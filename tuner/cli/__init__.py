@@ -21,6 +21,7 @@ from tuner.cli import (
     schema,
     sweep,
     theory,
+    verify,
 )
 from tuner.errors import TunerError
 
@@ -40,6 +41,7 @@ app.command("history", epilog=history.EXAMPLES)(history.history)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("acceptance")(acceptance.acceptance)
 app.command("check", epilog=check.EXAMPLES)(check.check)
+app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(engine.app, name="engine")
 app.add_typer(model.app, name="model")

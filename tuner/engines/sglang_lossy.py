@@ -41,17 +41,41 @@ def _reasons(
         return
     by_argmax = spec.method in EAGLE_FAMILY | {"ngram"} and device in _ARGMAX_DEVICES
     if by_argmax and not (_ARGMAX_DEVICES[device] == "ROCm" and _samples_on_rocm(spec)):
-        yield (
-            f"on {_ARGMAX_DEVICES[device]} SGLang verifies drafts by argmax: temperature {temperature:g} and top_p are "
-            "ignored under speculation and the output is the greedy one"
-        )
+        yield _argmax(device, temperature)
     if spec.method == "ngram" and env.get("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "0").lower() in ("1", "true"):
         yield "SGLANG_NGRAM_FORCE_GREEDY_VERIFY verifies n-gram drafts by argmax: temperature is ignored"
     loose = [key for key in _THRESHOLDS if float(dict(spec.options).get(key, 1)) < 1]
     if loose:
-        yield f"{loose[0]} below 1 accepts drafted tokens more often than the target would have sampled them"
+        yield _loose(loose[0])
     if _sets(sampling, "min_p", 0):
         yield "SGLang ignores min_p while it verifies drafts: tokens that min_p rules out can come through"
+
+
+def resolved_reason(resolved: Mapping[str, Any], temperature: float) -> str | None:
+    """The same of a running server, from what it resolved (/server_info or its log): thresholds can be changed while it
+    runs, and the device need not be known beforehand."""
+    algorithm = str(resolved.get("speculative_algorithm") or "None").upper()
+    if algorithm == "NONE" or temperature == 0:
+        return None
+    device = str(resolved.get("device") or "").lower()
+    sampled = str(resolved.get("speculative_use_rejection_sampling")).lower() == "true"
+    if device in _ARGMAX_DEVICES and not (_ARGMAX_DEVICES[device] == "ROCm" and sampled):
+        return _argmax(device, temperature)
+    for key in _THRESHOLDS:
+        if float(resolved.get(f"speculative_{key}") or 1) < 1:
+            return _loose(key)
+    return None
+
+
+def _argmax(device: str, temperature: float) -> str:
+    return (
+        f"on {_ARGMAX_DEVICES[device]} SGLang verifies drafts by argmax: temperature {temperature:g} and top_p are "
+        "ignored under speculation and the output is the greedy one"
+    )
+
+
+def _loose(threshold: str) -> str:
+    return f"{threshold} below 1 accepts drafted tokens more often than the target would have sampled them"
 
 
 def _sets(sampling: Mapping[str, Any], field: str, neutral: float) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tuner.measure.acceptance import AcceptanceCounts, cell_counts
 from tuner.measure.counters import counter_delta
+from tuner.measure.degenerate import degenerate_text
 from tuner.measure.evidence_rules import broken_text, prefix_cache
 from tuner.measure.finding import Finding
 from tuner.measure.records import Cell, RequestRecord
@@ -21,7 +22,7 @@ PERFECT_WITHIN = 0.1
 
 def check_cell(cell: Cell, spec: SpecConfig) -> tuple[Finding, ...]:
     """Every finding about one cell."""
-    general = (*_lossy(cell), *_client(cell), *_requests(cell), *prefix_cache(cell))
+    general = (*_lossy(cell), *_client(cell), *_requests(cell), *prefix_cache(cell), *degenerate_text(cell, spec))
     return (*general, *(() if spec.is_off else (*_acceptance(cell, spec), *broken_text(cell, spec))))
 
 

@@ -1,0 +1,117 @@
+"""Greedy divergences: first positions, gaps, ties and faults, and Fisher's test on hand-worked tables."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.measure.lossless_greedy import (
+    TIE_16_BIT,
+    GreedyAnswer,
+    compare_greedy,
+    first_divergence,
+    more_often,
+)
+
+
+def answer(prompt: str, *tokens: int, ended: bool = False, gap: float = 1.0) -> GreedyAnswer:
+    """Every position lists its own token at -0.1 and token 99 `gap` below it."""
+    return GreedyAnswer(prompt, tokens, ended, tuple({token: -0.1, 99: -0.1 - gap} for token in tokens))
+
+
+def test_the_first_divergence_alone_counts() -> None:
+    found = first_divergence(answer("p", 1, 2, 3, 4), answer("p", 1, 99, 7, 8))
+    assert found is not None
+    assert (found.position, found.own, found.other, found.at_least) == (1, 2, 99, False)
+    assert found.gap == pytest.approx(1.0)
+
+
+def test_equal_answers_do_not_part_and_a_cap_is_no_end() -> None:
+    assert first_divergence(answer("p", 1, 2), answer("p", 1, 2)) is None
+    assert first_divergence(answer("p", 1, 2, 3), answer("p", 1, 2)) is None  # the shorter was capped
+    found = first_divergence(answer("p", 1, 2, 3), answer("p", 1, 2, ended=True))
+    assert found is not None
+    assert (found.position, found.own, found.other, found.gap) == (2, 3, None, None)
+
+
+def test_a_token_that_is_not_listed_is_at_least_as_far_as_the_last_listed() -> None:
+    found = first_divergence(answer("p", 1, 2, gap=3.0), answer("p", 1, 5))
+    assert found is not None
+    assert found.at_least
+    assert found.gap == pytest.approx(3.0)
+
+
+def test_without_log_probabilities_there_is_no_gap() -> None:
+    found = first_divergence(GreedyAnswer("p", (1, 2)), GreedyAnswer("p", (1, 3)))
+    assert found is not None
+    assert found.gap is None
+
+
+@pytest.mark.parametrize(
+    ("table", "p"),
+    [
+        # 3 of 4 against 0 of 4: all 3 on one side: C(4,3) / C(8,3) = 4/56.
+        ((3, 4, 0, 4), 4 / 56),
+        # 2 of 2 against 1 of 2: the 3 divergences leave one out of 4, it must be one of the floor's 2.
+        ((2, 2, 1, 2), 0.5),
+        ((0, 5, 0, 5), 1.0),
+        ((1, 5, 5, 5), 1.0),  # rarer than the floor: P(at least 1 of 6 among 5 of 10) = 1 - 0, as 5 floor places hold 5
+        ((3, 0, 0, 4), 1.0),
+    ],
+)
+def test_fisher_by_hand(table: tuple[int, int, int, int], p: float) -> None:
+    assert more_often(*table) == pytest.approx(p)
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(12, 20), st.integers(12, 20))
+def test_fisher_is_the_hypergeometric_tail(a: int, c: int, n: int, m: int) -> None:
+    total = math.comb(n + m, a + c)
+    tail = sum(math.comb(n, x) * math.comb(m, a + c - x) for x in range(a, min(n, a + c) + 1) if a + c - x <= m)
+    assert more_often(a, n, c, m) == pytest.approx(tail / total)
+
+
+def many(count: int, last: int, gap: float = 1.0) -> list[GreedyAnswer]:
+    return [answer(f"p{i}", 1, last, gap=gap) for i in range(count)]
+
+
+def test_ties_are_never_a_fault_however_many() -> None:
+    """30 of 30 part, off from itself in none: far beyond Fisher's level, and every gap is a tie."""
+    result = compare_greedy(many(30, 2, gap=0.25), many(30, 2), many(30, 99), TIE_16_BIT)
+    assert len(result.divergences) == 30
+    assert result.p_value < 1e-9
+    assert result.faults == ()
+    assert not result.failed
+
+
+def test_one_gap_above_the_tolerance_is_a_fault_however_few() -> None:
+    off = [*many(29, 2, gap=0.25), answer("bad", 1, 2, gap=4.0)]
+    result = compare_greedy(off, off, [*many(29, 2), answer("bad", 1, 99)], TIE_16_BIT)
+    assert result.p_value > 0.3
+    assert [d.prompt for d in result.faults] == ["bad"]
+    assert result.failed
+
+
+def test_off_that_parts_from_itself_by_more_raises_the_tolerance() -> None:
+    off = many(10, 2, gap=0.8)
+    unsteady = compare_greedy(off, many(10, 99), many(10, 99), TIE_16_BIT)
+    assert unsteady.tolerance == pytest.approx(0.8)
+    assert not unsteady.failed
+    steady = compare_greedy(off, off, many(10, 99), TIE_16_BIT)
+    assert steady.tolerance == TIE_16_BIT
+    assert steady.failed
+
+
+def test_where_gaps_are_not_told_the_rates_decide() -> None:
+    def bare(last: int, count: int) -> list[GreedyAnswer]:
+        return [GreedyAnswer(f"p{i}", (1, last if i < count else 2)) for i in range(20)]
+
+    assert compare_greedy(bare(2, 0), bare(2, 0), bare(9, 12)).failed  # 12 of 20 against 0 of 20: p = 2e-5
+    assert not compare_greedy(bare(2, 0), bare(9, 10), bare(9, 12)).failed  # off parts from itself as often
+
+
+def test_prompts_that_one_side_lacks_are_left_out() -> None:
+    result = compare_greedy(many(4, 2), many(2, 2), many(3, 2))
+    assert (result.prompts, result.floor_prompts, result.tokens) == (3, 2, 6)

@@ -1,0 +1,104 @@
+"""`tuner verify` as people run it: real processes and HTTP, mock engines with injected faults, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import SIM, Bench
+from mock_engine import mock_process
+
+FAST = {**SIM, "base_s": 0.001, "slope": 0.0, "prefill_s": 0.0}
+FEW = ("--prompts", 8, "--tokens", 24, "--samples", 1024)
+
+
+def workload(bench: Bench, *faults: str, **changes: object) -> Path:
+    env = {"MOCK_ENGINE_SIM": json.dumps(FAST), "MOCK_ENGINE_FAULTS": ",".join(faults)}
+    traffic = {"concurrency": [1, 32], "prompts": [{"set": "chat"}], "max_output_tokens": 24}
+    return bench.workload(**{"engine_options": {"env": env}, "traffic": traffic, **changes})
+
+
+def engines_left(bench: Bench) -> list[str]:
+    alive = subprocess.run(["ps", "-wweo", "stat,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in alive.splitlines() if "mock_engine.py" in line and str(bench.folder) in line]
+
+
+def test_sound_settings_pass_and_are_stored(bench: Bench) -> None:
+    done = bench.tuner("verify", workload(bench), *FEW, "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    told = json.loads(done.stdout)
+    assert told["ok"] is True
+    assert [one["setting"] for one in told["settings"]] == ["ngram N=3", "eagle3 N=4"]
+    for one in told["settings"]:
+        assert one["greedy"]["prompts"] == 8
+        assert one["greedy"]["tokens"] == 8 * 24
+        assert one["greedy"]["divergences"] == []
+        assert one["drafted"] > 0
+        (sampled,) = one["sampled"]
+        assert sum(test["second"] for test in sampled["tests"]) >= 1024
+    (folder,) = (bench.folder / "reports").glob("verify-mock-*")
+    assert json.loads((folder / "verify.json").read_text()) == told
+    assert len(json.loads((folder / "off.json").read_text())["greedy"]) == 8
+    assert engines_left(bench) == []
+
+
+def test_a_faulty_setting_is_exit_code_1_and_says_where(bench: Bench) -> None:
+    done = bench.tuner("verify", workload(bench, "spec_greedy"), *FEW, "--setting", "eagle3 N=2", "--temperature", 0.8)
+    assert done.returncode == 1, done.stderr
+    assert "eagle3 N=2: NOT LOSSLESS: at temperature 0.8 the first 5 tokens are not drawn from" in done.stdout
+    assert "ngram" not in done.stdout
+
+
+def test_sglang_is_spoken_to_in_its_own_words(bench: Bench) -> None:
+    path = workload(bench, engine="mock-sglang", drafts=[{"method": "eagle3", "model": "./head", "n": 3}])
+    done = bench.tuner("verify", path, *FEW, "--temperature", 0, "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    (one,) = json.loads(done.stdout)["settings"]
+    assert one["greedy"]["divergences"] == []
+    assert one["sampled"] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ((), "give a workload, or both --off-url and --spec-url"),
+        (("--off-url", "http://localhost:9"), "give a workload, or both"),
+        (("absent.yaml",), "absent.yaml"),
+        (("--off-url", "http://127.0.0.1:9", "--spec-url", "http://127.0.0.1:9"), "does not answer"),
+    ],
+)
+def test_bad_input_is_one_sentence(bench: Bench, argv: tuple[str, ...], sentence: str) -> None:
+    done = bench.tuner("verify", *argv)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_setting_that_the_workload_has_not(bench: Bench) -> None:
+    done = bench.tuner("verify", workload(bench), "--setting", "eagle3 N=9")
+    assert done.returncode == 2
+    assert "no setting 'eagle3 N=9': it has ngram N=3, eagle3 N=1" in done.stderr
+
+
+def test_an_engine_that_does_not_start_is_exit_code_3(bench: Bench) -> None:
+    done = bench.tuner("verify", workload(bench, "die_at_start"), *FEW)
+    assert done.returncode == 3
+    assert "off: the engine exited" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_addresses(bench: Bench) -> None:
+    spec = json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3})
+    sim, few = json.dumps(FAST), (*FEW, "--concurrency", 32)
+    with mock_process("--sim", sim) as (off, _), mock_process("--sim", sim, "--speculative-config", spec) as (url, _):
+        done = bench.tuner("verify", "--off-url", off, "--spec-url", url, *few)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert f"{url}: lossless, as far as tested" in done.stdout
+        assert "would have caught" in done.stdout or "would have been caught" in done.stdout
+    broken = ("--fault", "bonus_bias=3", "--speculative-config", spec)
+    with mock_process("--sim", sim) as (off, _), mock_process("--sim", sim, *broken) as (url, _):
+        done = bench.tuner("verify", "--off-url", off, "--spec-url", url, *few)
+        assert done.returncode == 1, done.stdout
+        assert "NOT LOSSLESS: at temperature 1" in done.stdout

@@ -1,0 +1,116 @@
+"""Is a speculating server's output still the target's: the verdict on one setting, from all its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner.measure.lossless_greedy import Divergence, GreedyResult
+from tuner.measure.lossless_sampled import SampledResult
+
+
+@dataclass(frozen=True, slots=True)
+class Structured:
+    """Requests bound to a grammar. `whole`: answers that ended and parse; `off_whole`: those of off, on the same.
+
+    `broken`: the first answer of the speculating server that did not, where off's did.
+    """
+
+    asked: int
+    whole: int
+    off_whole: int
+    broken: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.broken is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One setting against off. What was not tested is None or absent, and never counts as passed.
+
+    `labels`: (temperature, why) of what the resolved configuration alone gives away. `controls`: off against itself by
+    the test of the same temperature. `drafted`: steps in which the server drafted during the sampled requests; None:
+    not counted. `unsafe`: why the setting cannot be used for this workload at all: it died or hung on these requests.
+    """
+
+    setting: str
+    greedy: GreedyResult | None = None
+    sampled: tuple[SampledResult, ...] = ()
+    controls: tuple[SampledResult, ...] = ()
+    labels: tuple[tuple[float, str], ...] = ()
+    structured: Structured | None = None
+    drafted: int | None = None
+    unsafe: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not any(True for _ in self.faults())
+
+    @property
+    def tested(self) -> bool:
+        return self.greedy is not None or any(not self.vacuous for _ in self.sampled)
+
+    @property
+    def vacuous(self) -> bool:
+        """Nothing was drafted: equal output then proves nothing."""
+        return self.drafted == 0
+
+    def fault(self, temperature: float) -> str | None:
+        """Why output at this temperature is not the target's; None where all that was tested passed.
+
+        What is wrong at temperature 0 is wrong with the server; what is wrong at one temperature above 0 is not to be
+        trusted at another.
+        """
+        found = (why for at, why in self.faults() if at is None or at == 0 or (temperature > 0 and at > 0))
+        return next(found, None)
+
+    def faults(self) -> Iterator[tuple[float | None, str]]:
+        """(temperature, why); None: at any."""
+        if self.unsafe:
+            yield None, f"unsafe for this workload: {self.unsafe}"
+        if self.structured is not None and self.structured.broken:
+            yield None, f"unsafe for this workload: {_structured(self.structured)}"
+        if self.greedy is not None and self.greedy.failed:
+            yield 0.0, _greedy(self.greedy)
+        for result in self.sampled:
+            if result.failed and self.trusted(result.temperature):
+                yield result.temperature, _sampled(result)
+
+    def trusted(self, temperature: float) -> bool:
+        """Whether off passed the same test against itself: else the test says nothing of speculation."""
+        return not any(control.failed for control in self.controls if control.temperature == temperature)
+
+
+def _structured(result: Structured) -> str:
+    return (
+        f"{result.whole} of {result.asked} answers bound to a grammar ended and parse, {result.off_whole} without "
+        f"speculation ({result.broken})"
+    )
+
+
+def _greedy(result: GreedyResult) -> str:
+    shares = f"{len(result.divergences)} of {result.prompts} greedy answers part from the target's"
+    own = f"off parts from itself in {len(result.floor)} of {result.floor_prompts}"
+    if not result.faults:
+        return f"{shares}, {own} (p = {result.p_value:.1g}; log-probabilities were not told)"
+    return f"{shares}, {_gap(result.faults[0])}, and a gap above {result.tolerance:g} nats is no rounding; {own}"
+
+
+def _gap(worst: Divergence) -> str:
+    more = "over " if worst.at_least else ""
+    return (
+        f"at token {worst.position + 1} of '{worst.prompt}' by one that the target holds for {more}{worst.gap:.2f} "
+        "nats less likely"
+    )
+
+
+def _sampled(result: SampledResult) -> str:
+    worst = result.worst
+    assert worst is not None
+    return (
+        f"at temperature {result.temperature:g} the first {result.k} tokens are not drawn from the target's "
+        f"distribution (p = {result.p_value:.1g}; {result.second} samples against {result.first} over "
+        f"{len(result.tests)} prompts; most on '{worst.prompt}', total variation about {worst.distance:.2f})"
+    )

@@ -1,0 +1,91 @@
+"""What losslessness tests found, in words: a line beside a speed-up, and the whole of `tuner verify`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from tuner.measure.lossless import Verified
+from tuner.measure.lossless_greedy import GreedyResult
+from tuner.measure.lossless_levels import POWER, SHIFT
+from tuner.measure.lossless_sampled import SampledResult
+from tuner.run.verify import Verification
+
+NOT_TESTED = "not tested"
+
+
+def verify_json(found: Verification) -> str:
+    return json.dumps(found.to_dict(), indent=2)
+
+
+def verify_text(found: Verification) -> str:
+    """A paragraph a setting, the verdict first."""
+    lines: list[str] = []
+    for one in found.results:
+        lines += [f"{one.setting}: {verdict(one)}", *(f"  {text}" for text in _details(one)), ""]
+    if found.folder is not None:
+        lines.append(f"stored in {found.folder}")
+    return "\n".join(lines).rstrip()
+
+
+def verdict(one: Verified) -> str:
+    faults = [why for _, why in one.faults()]
+    known = [f"by its configuration, at temperature {at:g}: {why}" for at, why in one.labels]
+    if faults or known:
+        return f"NOT LOSSLESS: {(faults + known)[0]}"
+    if not one.tested:
+        return NOT_TESTED + (": nothing was drafted on these requests" if one.vacuous else "")
+    return "lossless, as far as tested"
+
+
+def line(one: Verified) -> str:
+    """One sentence with n and power, as it stands beside a speed-up."""
+    details = "; ".join(_details(one)) or NOT_TESTED
+    return f"{one.setting} {verdict(one)} ({details})"
+
+
+def _details(one: Verified) -> Iterator[str]:
+    yield f"temperature 0: {_greedy(one.greedy)}" if one.greedy is not None else f"temperature 0: {NOT_TESTED}"
+    for result in one.sampled:
+        untrusted = "" if one.trusted(result.temperature) else "; but off fails this test against itself, so it is void"
+        yield f"temperature {result.temperature:g}: {_sampled(result)}{untrusted}"
+    for control in one.controls:
+        yield f"off against itself at temperature {control.temperature:g}: p = {control.p_value:.2g}"
+    for at, why in one.labels:
+        yield f"known at temperature {at:g}: {why}"
+    if one.structured is not None:
+        yield f"bound to a grammar: {one.structured.whole} of {one.structured.asked} answers ended and parse"
+    if one.drafted is not None:
+        yield f"{one.drafted} verify steps drafted meanwhile"
+    if one.unsafe is not None:
+        yield f"unsafe: {one.unsafe}"
+
+
+def _greedy(result: GreedyResult) -> str:
+    found, own = len(result.divergences), len(result.floor)
+    text = (
+        f"{found} of {result.prompts} answers ({result.tokens} tokens) part from off's, {own} of "
+        f"{result.floor_prompts} of off's from its own at another concurrency"
+    )
+    if not found:
+        return text
+    if result.faults:
+        return f"{text}; {len(result.faults)} by more than a tie of {result.tolerance:g} nats"
+    if result.unexplained:
+        return f"{text} (p = {result.p_value:.2g}); {result.unexplained} gaps were not told"
+    largest = max(d.gap or 0.0 for d in result.divergences)
+    return f"{text}, all of them ties (gaps up to {largest:.2g} nats; p = {result.p_value:.2g})"
+
+
+def _sampled(result: SampledResult) -> str:
+    text = (
+        f"{result.second} samples of {result.k} tokens against {result.first} of off over {len(result.tests)} prompts, "
+        f"p = {result.p_value:.2g}"
+    )
+    if result.failed:
+        return f"{text} at look {result.look + 1} of {result.looks}"
+    least = f", one of {result.caught:.2g} with {POWER:g}" if result.caught is not None else ""
+    return (
+        f"{text}; a shift of {SHIFT:g} in total variation would have been caught with probability "
+        f"{result.power():.2g}{least}"
+    )

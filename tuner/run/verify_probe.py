@@ -1,0 +1,245 @@
+"""The requests of a losslessness test to one server: off answers all of them, a speculating one until it is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from tuner.errors import TunerError, UserError
+from tuner.measure.counters import read_counters
+from tuner.measure.lossless import Structured, Verified
+from tuner.measure.lossless_greedy import GreedyAnswer, GreedyResult, compare_greedy
+from tuner.measure.lossless_levels import ALPHA
+from tuner.measure.lossless_records import OffProbe, Samples, StructuredAnswer, Texts
+from tuner.measure.lossless_sampled import LOOKS, SampledResult, compare_sampled
+from tuner.run.scrape import scrape
+from tuner.run.stream import Server, open_session
+from tuner.run.verify_ask import Lost, RefusedError, ask, logprob_fields
+from tuner.run.verify_task import Task, seed_of, what_is_wrong
+
+#: Answers asked for in one request, at most.
+MOST_CHOICES = 32
+DRAFTING = ("vllm:spec_decode_num_drafts_total", "sglang:spec_verify_calls_total")
+
+
+class Deadline:
+    """When to stop asking for samples; never in the middle of a greedy pass. None: when all are in."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._ends_s = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        return self._ends_s is not None and time.monotonic() >= self._ends_s
+
+
+async def probe_off(server: Server, task: Task, deadline: Deadline | None = None) -> OffProbe:
+    """Everything off is asked: greedily and for samples at two concurrencies each, and bound to grammars."""
+    until = deadline or Deadline()
+    async with open_session(server) as session:
+        greedy = await _greedy(session, server, task, task.concurrency, scores=task.gaps)
+        again = await _greedy(session, server, task, task.other, scores=False, names=_by_name(greedy))
+        samples = []
+        for temperature in task.temperatures:
+            halves = []
+            for arm, slots in (("off", task.concurrency), ("off again", task.other)):
+                have: dict[str, list[Any]] = {}
+                await _draw(session, server, task, temperature, arm, slots, have, task.each // 2, until)
+                halves.append(_fixed(have))
+            samples.append(Samples(temperature, tuple(halves)))
+        return OffProbe(greedy, again, tuple(samples), await _structured(session, server, task))
+
+
+async def verify_server(
+    server: Server,
+    task: Task,
+    off: OffProbe,
+    setting: str,
+    labels: Sequence[tuple[float, str]] = (),
+    comparisons: int = 1,
+    deadline: Deadline | None = None,
+) -> Verified:
+    """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures in the whole run.
+
+    A server that dies or hangs is a verdict and no error. Samples are looked at as they grow, and an obvious fault
+    ends them.
+    """
+    probe = _Spec(server, task, off, setting, ALPHA / max(1, comparisons), deadline or Deadline())
+    unsafe = None
+    try:
+        async with open_session(server) as session:
+            await probe.run(session)
+    except Lost as error:
+        unsafe = f"{error}, asked {probe.doing}"
+    return Verified(
+        setting, probe.greedy, tuple(probe.sampled), probe.controls(), tuple(labels), probe.structured, probe.drafted,
+        unsafe,
+    )  # fmt: skip
+
+
+class _Spec:
+    """The state of a speculating server's test: what was found before it died stays."""
+
+    def __init__(
+        self, server: Server, task: Task, off: OffProbe, setting: str, alpha: float, deadline: Deadline
+    ) -> None:
+        self.server, self.task, self.off, self.setting = server, task, off, setting
+        self.alpha, self.deadline = alpha, deadline
+        self.greedy: GreedyResult | None = None
+        self.structured: Structured | None = None
+        self.drafted: int | None = None
+        self.sampled: list[SampledResult] = []
+        self.doing = "greedily"
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        before = await _drafting_steps(session, self.server)
+        answers = await _greedy(
+            session, self.server, self.task, self.task.concurrency, scores=False, names=_by_name(self.off.greedy)
+        )
+        if self.task.greedy:
+            self.greedy = compare_greedy(self.off.greedy, self.off.again, answers, self.task.tolerance)
+        if self.off.samples:
+            before = await _drafting_steps(session, self.server)
+        for samples in self.off.samples:
+            self.doing = f"for samples at temperature {samples.temperature:g}"
+            if result := await self._sample(session, samples):
+                self.sampled.append(result)
+        after = await _drafting_steps(session, self.server)
+        self.drafted = None if before is None or after is None else after - before
+        self.doing = "for answers bound to a grammar"
+        self.structured = _judge(self.off.structured, await _structured(session, self.server, self.task))
+
+    async def _sample(self, session: aiohttp.ClientSession, samples: Samples) -> SampledResult | None:
+        """The last look that was needed; None where off has no samples."""
+        off = {prompt: texts for prompt, texts in samples.all.items() if texts}
+        most, have = max((len(texts) for texts in off.values()), default=0), dict[str, list[Any]]()
+        result = None
+        for look, share in enumerate(LOOKS):
+            wanted, last = -(-int(most * share * 8) // 8), look == len(LOOKS) - 1
+            await _draw(
+                session, self.server, self.task, samples.temperature, self.setting, self.task.concurrency, have,
+                wanted, self.deadline,
+            )  # fmt: skip
+            if self.deadline.passed and not last:
+                look, last = len(LOOKS) - 1, True
+            result = compare_sampled(off, _fixed(have), samples.temperature, self.task.k, look, self.alpha)
+            if result.failed or last:
+                break
+        return result if result and result.tests else None
+
+    def controls(self) -> tuple[SampledResult, ...]:
+        """Off's halves against each other, by the same test."""
+        return tuple(
+            compare_sampled(s.halves[0], s.halves[1], s.temperature, self.task.k, alpha=self.alpha)
+            for s in self.off.samples
+            if len(s.halves) == 2
+        )
+
+
+async def _greedy(
+    session: aiohttp.ClientSession, server: Server, task: Task, slots: int, *, scores: bool, names: bool = False
+) -> tuple[GreedyAnswer, ...]:
+    """`names`: the other server's tokens are known by name only, which log-probabilities bring along."""
+    fields = logprob_fields(task.endpoint, task.engine) if scores or names else {}
+    gate = asyncio.Semaphore(slots)
+
+    async def one(prompt: str, body: Mapping[str, Any]) -> GreedyAnswer:
+        async with gate:
+            (choice,) = await ask(session, server, task.endpoint, {**body, **fields}, task.timeout_s)
+        return GreedyAnswer(prompt, choice.tokens, choice.ended, choice.scores if scores else ())
+
+    return tuple(await all_of([one(prompt, body) for prompt, body in task.greedy]))
+
+
+def _by_name(answers: Sequence[GreedyAnswer]) -> bool:
+    return any(isinstance(token, str) for answer in answers for token in answer.tokens)
+
+
+async def _draw(
+    session: aiohttp.ClientSession, server: Server, task: Task, temperature: float, arm: str, slots: int,
+    have: dict[str, list[Any]], wanted: int, until: Deadline,
+) -> None:  # fmt: skip
+    """Add to `have` until every prompt has `wanted` samples or time is up; prompts take turns, request by request."""
+    choices = min(slots, MOST_CHOICES)
+    gate = asyncio.Semaphore(max(2, 2 * slots // choices))
+
+    async def one(prompt: str, body: Mapping[str, Any], seeded: bool, number: int) -> None:
+        async with gate:
+            if until.passed:
+                return
+            sent = {**body, "temperature": temperature, "n": choices}
+            if seeded:
+                sent["seed"] = seed_of(task, f"{arm}:{temperature:g}", prompt, number)
+            answers = await ask(session, server, "completions", sent, task.timeout_s)
+        have.setdefault(prompt, []).extend(answer.tokens for answer in answers)
+
+    lacking = {prompt: wanted - len(have.get(prompt, ())) for prompt, _, _ in task.sampled}
+    rounds = -(-max(lacking.values(), default=0) // choices)
+    first = {prompt: len(have.get(prompt, ())) // choices for prompt in lacking}
+    await all_of(
+        [
+            one(prompt, body, seeded, first[prompt] + number)
+            for number in range(rounds)
+            for prompt, body, seeded in task.sampled
+            if number * choices < lacking[prompt]
+        ]
+    )
+
+
+def _fixed(have: Mapping[str, Sequence[Any]]) -> dict[str, Texts]:
+    return {prompt: tuple(texts) for prompt, texts in have.items()}
+
+
+async def _structured(session: aiohttp.ClientSession, server: Server, task: Task) -> tuple[StructuredAnswer, ...]:
+    """Answers bound to a grammar, several at a time: that is where engines have died."""
+    gate = asyncio.Semaphore(max(2, task.concurrency))
+
+    async def one(prompt: str, body: Mapping[str, Any]) -> StructuredAnswer:
+        async with gate:
+            try:
+                (choice,) = await ask(session, server, task.endpoint, body, task.timeout_s)
+            except RefusedError as refused:
+                return StructuredAnswer(prompt, f"it was refused ({refused})")
+        return StructuredAnswer(prompt, what_is_wrong(body, choice))
+
+    return tuple(await all_of([one(prompt, body) for prompt, body in task.structured]))
+
+
+def _judge(off: Sequence[StructuredAnswer], spec: Sequence[StructuredAnswer]) -> Structured | None:
+    """Only what off managed is asked of speculation."""
+    if not spec:
+        return None
+    fine = {answer.prompt for answer in off if answer.wrong is None}
+    broken = [answer for answer in spec if answer.wrong is not None and answer.prompt in fine]
+    return Structured(
+        asked=len(spec),
+        whole=sum(answer.wrong is None for answer in spec),
+        off_whole=len(fine),
+        broken=f"'{broken[0].prompt}': {broken[0].wrong}" if broken else None,
+    )
+
+
+async def _drafting_steps(session: aiohttp.ClientSession, server: Server) -> int | None:
+    """Verify steps that drafted so far, by the engine's own counter; None where it has none."""
+    text = await scrape(session, server)
+    try:
+        counters = read_counters(text) if text is not None else {}
+    except UserError:
+        return None
+    found = [counters[name, ""] for name in DRAFTING if (name, "") in counters]
+    return int(sum(found)) if found else None
+
+
+async def all_of(requests: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """All results in order; the first failure cancels the rest and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(request) for request in requests]
+    except BaseExceptionGroup as failed:
+        known = failed.subgroup(TunerError)
+        raise (known or failed).exceptions[0] from None
+    return [task.result() for task in tasks]
