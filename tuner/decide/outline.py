@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.launch_cost import launch_seconds
@@ -10,6 +11,15 @@ from tuner.decide.plan import Ask, ask, explorations
 from tuner.decide.plan_schedule import Make
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF
+
+
+def left_to_try(arms: Sequence[Arm], evidence: Evidence, make: Make | None = None) -> Ask | None:
+    """What would be launched next if the budget had room; None where nothing untested can win by more than a tie."""
+    tried = evidence.tried
+    while tried and tried[-1].trial.role == "baseline-again":
+        tried = tried[:-1]
+    following = ask(arms, replace(evidence, tried=tried), 2, make)
+    return following if following is not None and not following.spec.is_off else None
 
 
 def outline(

@@ -35,6 +35,19 @@ class TaskAdvice:
 
 def tasks_of(evidence: Evidence) -> tuple[str, ...]:
     """Tasks that every measured cell of off has enough prompts of; empty where there is only one."""
+    found = _least(evidence)
+    enough = tuple(sorted(task for task, count in found.items() if count >= LEAST_PROMPTS))
+    return enough if len(found) > 1 else ()
+
+
+def few_prompts(evidence: Evidence) -> tuple[str, ...]:
+    """Tasks that cannot be judged by themselves; empty where there is only one."""
+    found = _least(evidence)
+    return tuple(sorted(task for task, count in found.items() if count < LEAST_PROMPTS)) if len(found) > 1 else ()
+
+
+def _least(evidence: Evidence) -> dict[str, int]:
+    """Completed requests of each task in the cell of off that has fewest of it."""
     found: dict[str, int] = {}
     for off in evidence.baselines:
         for key in off.cells:
@@ -44,8 +57,7 @@ def tasks_of(evidence: Evidence) -> tuple[str, ...]:
                 counts[request.task] = counts.get(request.task, 0) + 1
             for task, count in counts.items():
                 found[task] = min(found.get(task, count), count)
-    enough = tuple(sorted(task for task, count in found.items() if count >= LEAST_PROMPTS))
-    return enough if len(found) > 1 else ()
+    return found
 
 
 def verdicts_by_task(evidence: Evidence) -> dict[str, tuple[Verdict, ...]]:
@@ -54,8 +66,10 @@ def verdicts_by_task(evidence: Evidence) -> dict[str, tuple[Verdict, ...]]:
 
 
 def advice_by_task(evidence: Evidence, best: SpecConfig) -> tuple[TaskAdvice, ...]:
-    """`best`: the setting for all traffic. Empty where there is one task only; the largest share comes first."""
+    """`best`: the setting for all traffic. Empty where fewer than two can be judged; the largest share comes first."""
     tasks = tasks_of(evidence)
+    if len(tasks) < 2:
+        return ()
     shares = _shares(evidence, tasks)
     found = []
     for task in tasks:

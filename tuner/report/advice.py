@@ -50,8 +50,11 @@ def advice(data: ReportInput) -> str:
         reason = data.verdicts[0].reason if data.verdicts else "no cell was measured without speculation"
         return f"No advice can be given: {reason}."
     if word == "off":
-        cells = f"all {len(keys)} cells that were" if len(keys) > 1 else "the one cell that was"
-        return f"Leave speculative decoding off: no setting showed a gain in {cells} measured."
+        where = (
+            f"none of the {len(keys)} measured cells did any setting" if len(keys) > 1 else "the one measured cell no"
+        )
+        shown = "show a gain" if len(keys) > 1 else "setting showed a gain"
+        return f"Leave speculative decoding off: in {where} {shown}."
     parts = [f"use {spec.label} at {cells_text(where, keys)}" for spec, where in _settings(data.verdicts)]
     off = [v.key for v in data.verdicts if not v.on]
     if off:
@@ -83,7 +86,10 @@ def how_sure(data: ReportInput) -> tuple[str, ...]:
             f"({worst.spec.label}, {cell_text(worst.key)})."
         )
     if data.status != "complete":
-        lines.append(f"The study is not complete ({data.status}): settings it did not reach could still be better.")
+        more = " Run it again with more --minutes or --launches to measure them." if "budget" in data.status else ""
+        lines.append(
+            f"The study is not complete ({data.status}): settings it did not reach could still be better.{more}"
+        )
     lines.append(f"Output still the target's: {data.losslessness or 'not verified in this study'}.")
     return tuple(lines)
 
@@ -105,7 +111,9 @@ def drifts_by_load(data: ReportInput) -> tuple[tuple[Load, Estimate | None], ...
 
 
 def leave_off(data: ReportInput) -> tuple[str, ...]:
-    """One sentence a reason for the cells where off is the advice; none where nothing was compared."""
+    """One sentence a reason for the cells where off is the advice; none where that is everywhere."""
+    if verdict_word(data) == "off":
+        return ()
     reasons: dict[str, list[CellKey]] = {}
     for verdict in data.verdicts:
         if not verdict.on and verdict_word(data) != "undecided":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.decide.evidence import Evidence, Tried, gather
+from tuner.decide.outline import left_to_try
 from tuner.decide.plan import predictions
 from tuner.decide.rank import recommend
 from tuner.decide.schedule_verdict import schedule_verdicts
@@ -91,6 +92,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         recommendation=recommendation,
         schedules=schedule_verdicts(resolved.arms, evidence, recommendation.verdicts, recommendation.overall, make),
         tasks=advice_by_task(evidence, recommendation.overall.best),
+        left_to_try=f"{left.spec.label}: {left.why}" if (left := left_to_try(resolved.arms, evidence, make)) else None,
         predictions=predictions(resolved.arms, evidence),
         deploy=_deploy(environment, resolved.target, evidence, workload),
         status=_status(store, trials),
@@ -127,7 +129,7 @@ def _first_failure(trials: Sequence[Trial]) -> str:
 def cautions(evidence: Evidence, environment: Environment, resolved: Resolved) -> Iterator[str]:
     """What a reader must know before believing the figures: corrections, defects, findings, what was left out."""
     for name in environment.corrections:
-        yield f"{environment.name}: the engine's environment carries the correction {name}"
+        yield f"{environment.name} runs with the correction {name}: deploy an engine that has it too"
     for defect in known_defects(environment):
         yield f"{environment.name}: {defect}"
     yield from (text for engine, text in resolved.cautions if engine == environment.name)

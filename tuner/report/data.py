@@ -24,7 +24,7 @@ class ReportInput:
     `deploy`: the production command by configuration. `status`: complete, or why not. `cautions`: sentences.
     `losslessness`: one sentence on whether output is still the target's; None: not verified in this study.
     `records`: where the stored records lie; None: beside the report. `schedules`: what N by load came to, by arm.
-    `tasks`: advice for each task alone; empty where there is one only.
+    `tasks`: advice for each task alone; empty where there is one only. `left_to_try`: the launch that would be next.
     """
 
     header: StudyHeader
@@ -38,6 +38,7 @@ class ReportInput:
     records: str | None = None
     schedules: tuple[ScheduleVerdict, ...] = ()
     tasks: tuple[TaskAdvice, ...] = ()
+    left_to_try: str | None = None
 
     @property
     def workload(self) -> Workload:

@@ -13,6 +13,7 @@ from tuner.report.launch_script import shell_block
 from tuner.report.rendering import render
 from tuner.report.tasks_text import task_lines, task_table
 from tuner.report.turns_text import schedule_lines, schedule_table, turn_lines
+from tuner.report.why import steps, why
 
 #: Cautions shown at the top; all of them stand in their own section.
 MOST_CAUTIONS = 6
@@ -34,6 +35,8 @@ def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
         "environment": data.environment,
         "objective": data.evidence.objective,
         "what_would_change": what_would_change(data),
+        "why": why(data),
+        "steps": steps(data),
         "turns": turn_lines(data),
         "one_label": data.recommendation.overall.best.label,
         "task_table": task_table(data),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tuner.report.figures import listed, loads_text
 from tuner.report.recommendation_json import config, place
 from tuner.report.redact import shown_argv
 from tuner.run.planning import Plan, PlannedLaunch
@@ -52,7 +53,7 @@ def _minutes(launch: PlannedLaunch) -> str:
 
 
 def _cells(launch: PlannedLaunch) -> str:
-    temperatures = {key.temperature for key in launch.cells}
-    loads = [key.load.text for key in launch.cells if key.temperature == launch.cells[0].temperature]
-    shown = ", ".join(f"{t:g}" for t in sorted(temperatures))
-    return f"{len(launch.cells)} cells ({'; '.join(loads)}; temperature {shown})"
+    count = f"{len(launch.cells)} cell{'s' if len(launch.cells) > 1 else ''}"
+    loads = loads_text(dict.fromkeys(key.load for key in launch.cells))
+    temperatures = listed(f"{t:g}" for t in dict.fromkeys(key.temperature for key in launch.cells))
+    return f"{count} ({loads}; temperature {temperatures})"

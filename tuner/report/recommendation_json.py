@@ -18,6 +18,7 @@ from tuner.report.data import ReportInput
 from tuner.report.derived import BreakEvenPoint, break_even_point
 from tuner.report.redact import shown_argv
 from tuner.report.turns_text import turn_lines
+from tuner.report.why import steps, why
 from tuner.spec.speculation import SpecConfig
 
 SCHEMA_VERSION = 1
@@ -39,6 +40,7 @@ def as_dict(data: ReportInput) -> Json:
         "objective": data.evidence.objective,
         "verdict": verdict_word(data),
         "headline": headline(data),
+        "why": list(why(data)),
         "how_sure": list(how_sure(data)),
         "losslessness": data.losslessness,
         "best": _best(data),
@@ -46,6 +48,7 @@ def as_dict(data: ReportInput) -> Json:
         "tasks": [_task(advice) for advice in data.tasks],
         "schedules": [_schedule(told) for told in data.schedules],
         "turns": list(turn_lines(data)),
+        "steps": list(steps(data)),
         "launch": [_launch(data, spec) for spec in data.advised],
         "environment": _environment(data),
         "host": header.host.to_dict(),

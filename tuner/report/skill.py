@@ -15,6 +15,7 @@ from tuner.report.rendering import render
 from tuner.report.tasks_text import task_lines, task_table
 from tuner.report.turns_text import schedule_lines, turn_lines
 from tuner.report.verdict_tables import break_even_table, verdict_table
+from tuner.report.why import why
 from tuner.spec.speculation import SpecConfig
 
 #: Limits of the Agent Skill format.
@@ -28,6 +29,7 @@ def skill(data: ReportInput) -> str:
         "model": data.workload.model,
         "engine": environment_text(data),
         "headline": headline(data),
+        "why": why(data),
         "when": _when(data),
         "when_not": _when_not(data),
         "verdict_table": verdict_table(data),
@@ -76,6 +78,8 @@ def _when(data: ReportInput) -> list[str]:
 
 def _when_not(data: ReportInput) -> list[str]:
     lines = list(leave_off(data))
+    if verdict_word(data) == "off":
+        lines.append("At every load and temperature below: the last column of the table says why.")
     lines.append("Loads, temperatures, prompts, models, drafts or engine versions other than those: measure again.")
     if data.losslessness is None:
         lines.append("Where output must be proven to be the target's own: that was not verified in this study.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner.decide.tasks import TaskAdvice, regret_over_tasks
+from tuner.decide.tasks import LEAST_PROMPTS, TaskAdvice, few_prompts, regret_over_tasks
 from tuner.report.data import ReportInput
 from tuner.report.figures import cell_text, cells_text, listed, ratio
 from tuner.report.tables import Table, table
@@ -15,12 +15,13 @@ def task_table(data: ReportInput) -> Table:
         "task", "share of requests", "advice for it alone", "the one setting here, against off", "it gives up, mean",
         "at most", "where",
     )  # fmt: skip
-    return table(columns, (_row(advice) for advice in data.tasks))
+    is_off = data.recommendation.overall.best.is_off
+    return table(columns, (_row(advice, is_off) for advice in data.tasks))
 
 
 def task_lines(data: ReportInput) -> tuple[str, ...]:
-    """What a mix of tasks means for one setting."""
-    return tuple(_lines(data)) if data.tasks else ()
+    """What a mix of tasks means for one setting, and which tasks are too few to be judged."""
+    return (*(_lines(data) if data.tasks else ()), *_too_few(data))
 
 
 def alone(advice: TaskAdvice) -> str:
@@ -34,11 +35,21 @@ def alone(advice: TaskAdvice) -> str:
     return "; ".join(parts)
 
 
-def _row(advice: TaskAdvice) -> tuple[str, ...]:
+def _too_few(data: ReportInput) -> Iterator[str]:
+    missing = few_prompts(data.evidence)
+    if missing:
+        yield (
+            f"Under {LEAST_PROMPTS} prompts in some cell, too few to judge by themselves: {listed(missing)}. More "
+            "measure.requests would tell."
+        )
+
+
+def _row(advice: TaskAdvice, is_off: bool) -> tuple[str, ...]:
     worst = advice.worst_loss
     lost = bool(worst and worst[1] > 0)
+    gain = "it is off" if is_off else ratio(advice.gain)
     return (
-        advice.task, f"{advice.share:.0%}", alone(advice), ratio(advice.gain), f"{advice.regret:.1%}",
+        advice.task, f"{advice.share:.0%}", alone(advice), gain, f"{advice.regret:.1%}",
         f"{worst[1]:.1%}" if worst else "0.0%", cell_text(worst[0]) if worst and lost else "nowhere",
     )  # fmt: skip
 

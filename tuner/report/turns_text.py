@@ -75,9 +75,9 @@ def _schedule_line(told: ScheduleVerdict) -> str:
 
 
 def schedule_table(data: ReportInput) -> Table:
-    """A row a cell of every schedule: what was predicted before its launch, and what was measured."""
+    """A row a cell of every launched schedule: what was predicted before its launch, and what was measured."""
     rows = []
-    for told in (told for told in data.schedules if told.spec is not None):
+    for told in (told for told in data.schedules if told.spec is not None and told.over_off is not None):
         assert told.spec is not None
         for cell in told.cells:
             one = data.evidence.best_trial(told.spec, cell.key)
