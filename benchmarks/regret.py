@@ -1,10 +1,12 @@
 """How much is lost by launching little: the planner against rivals on truths that are known.
 
-    python benchmarks/regret.py [--truths 200] [--seed 0] [--json]
+    python benchmarks/regret.py [--truths 200] [--seed 0] [--launch-noise 0] [--json]
 
 Regret of a study: the mean over its loads of how much slower (true median TPOT) the advised setting is than the best
 of all 25. The planner is tuner's own, driven through ask, tell and recommend as a study drives it, with a third of the
-grid's launches; rivals get as many launches as it used. `launch_share`: launches over the grid's.
+grid's launches; rivals get as many launches as it used. `launch_share`: launches over the grid's. Beside every regret
+stands whether intervals hold the truth, one comparison and one prediction a study, and whether of two equal arms one is
+called better, one such study a truth.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import itertools
 import json
+import math
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -34,7 +39,7 @@ from tuner.spec.speculation import OFF, SpecConfig
 
 BUDGET = len(SETTINGS) // 3
 PLANNER, CHECKS = "tuner", "checks"
-CHECKED = ("measured", "predicted", "error", "false win")
+NOISE_BANDS = (0.01, 0.02, 0.05, 0.1001)
 
 
 def regret(truth: Truth, choice: Sequence[SpecConfig]) -> float:
@@ -86,10 +91,10 @@ def check_intervals(truth: Truth, evidence: Evidence, told: Recommendation) -> d
     return found
 
 
-def run_one(place: tuple[int, int]) -> dict[str, dict[str, float]]:
-    """All strategies on one truth. `place`: (seed, number)."""
-    seed, number = place
-    world = truth(seed * 1_000_003 + number)
+def run_one(place: tuple[int, int, float]) -> dict[str, dict[str, float]]:
+    """All strategies on one truth. `place`: (seed, number, launch noise)."""
+    seed, number, launch_noise = place
+    world = truth(seed * 1_000_003 + number, launch_noise)
     evidence = study(world, BUDGET)
     told = recommend(evidence)
     used = len(evidence.tried)
@@ -98,65 +103,116 @@ def run_one(place: tuple[int, int]) -> dict[str, dict[str, float]]:
         launches = len(SETTINGS) if name == "full grid" else used
         found[name] = {"regret": regret(world, rival(world, used, seed)), "launches": float(launches)}
     checks = check_intervals(world, evidence, told) | {"false win": float(equal_arms(world))}
-    return found | {CHECKS: checks}
+    return found | {CHECKS: checks | {"noise": world.laws.noise}}
 
 
-def summary(rows: Sequence[dict[str, dict[str, float]]]) -> dict[str, dict[str, dict[str, float]]]:
+def summary(rows: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
     strategies = {}
     for name in (name for name in rows[0] if name != CHECKS):
         regrets = [row[name]["regret"] for row in rows]
         strategies[name] = {
             "mean_regret": float(np.mean(regrets)),
+            "mean_regret_se": float(np.std(regrets) / np.sqrt(len(regrets))),
             "p95_regret": float(np.quantile(regrets, 0.95)),
             "launch_share": float(np.mean([row[name]["launches"] for row in rows])) / len(SETTINGS),
         }
-    told = {name: [row[CHECKS][name] for row in rows if name in row[CHECKS]] for name in CHECKED}
-    intervals = {
-        "speedup_coverage": float(np.mean(told["measured"])),
-        "predicted_coverage": float(np.mean(told["predicted"])),
-        "predicted_median_error": float(np.median(told["error"])),
-        "false_wins": float(np.mean(told["false win"])),
+    checks = [row[CHECKS] for row in rows]
+    bands = {
+        f"noise {low:.0%} to {high:.0%}": rate_of(checks, "measured", low, high)
+        for low, high in itertools.pairwise(NOISE_BANDS)
     }
-    return {"strategies": strategies, "intervals": {"all": intervals}}
+    errors = [check["error"] for check in checks if "error" in check]
+    return {
+        "strategies": strategies,
+        "speedup_coverage": rate_of(checks, "measured"),
+        "speedup_coverage_by_noise": bands,
+        "predicted_coverage": rate_of(checks, "predicted"),
+        "predicted_median_error": float(np.median(errors)) if errors else None,
+        "false_wins": rate_of(checks, "false win"),
+    }
+
+
+def rate_of(checks: Sequence[dict[str, float]], name: str, low: float = 0.0, high: float = 1.0) -> dict[str, float]:
+    """Share of studies, with its own 95 % interval (Wilson 1927), of truths with noise from `low` to `high`."""
+    seen = [check[name] for check in checks if name in check and low <= check["noise"] < high]
+    n, hits = len(seen), sum(seen)
+    if not n:
+        return {"rate": math.nan, "low": 0.0, "high": 1.0, "n": 0}
+    rate, z2 = hits / n, 1.96**2
+    middle = (rate + z2 / (2 * n)) / (1 + z2 / n)
+    half = 1.96 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return {"rate": rate, "low": max(0.0, middle - half), "high": min(1.0, middle + half), "n": n}
+
+
+def conditions() -> dict[str, Any]:
+    """What a figure hangs on beside the seed, and what its seconds hang on."""
+    import platform
+    from datetime import UTC, datetime
+    from importlib import metadata
+
+    try:
+        optuna = metadata.version("optuna")
+    except metadata.PackageNotFoundError:
+        optuna = None
+    return {
+        "command": " ".join(["python", "benchmarks/regret.py", *sys.argv[1:]]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "optuna": optuna,
+        "cores": os.cpu_count(),
+        "load_1m": round(os.getloadavg()[0], 1),
+        "nice": os.nice(0),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--truths", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--launch-noise", type=float, default=0.0, help="launches differ as a whole, sd as a share")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes; results do not depend on it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    started_s = time.perf_counter()
-    places = [(options.seed, number) for number in range(options.truths)]
+    started_s, at = time.perf_counter(), conditions()
+    places = [(options.seed, number, options.launch_noise) for number in range(options.truths)]
     with ProcessPoolExecutor(options.workers) as pool:
         rows = list(pool.map(run_one, places, chunksize=4))
-    made = summary(rows)
-    result = {
+    result: dict[str, Any] = {
         "truths": options.truths,
         "seed": options.seed,
         "settings": len(SETTINGS),
-        "strategies": made["strategies"],
-        "intervals": made["intervals"]["all"],
+        **summary(rows),
+        "conditions": at,
         "seconds": round(time.perf_counter() - started_s, 1),
     }
-    print(json.dumps(result, indent=2) if options.json else _table(result))
+    print(json.dumps(result, indent=2) if options.json else table(result))
 
 
-def _table(result: dict[str, Any]) -> str:
-    lines = [f"{result['truths']} truths, seed {result['seed']}, {result['settings']} settings each"]
-    lines += ["", "| strategy | mean regret | p95 regret | launches, share of the grid |", "|---|---|---|---|"]
+def table(result: dict[str, Any]) -> str:
+    """Markdown: what stands in docs/planning.md."""
+    lines = ["| strategy | mean regret | p95 regret | launches, share of the grid |", "|---|---|---|---|"]
     for name, row in result["strategies"].items():
-        cells = f"{row['mean_regret']:.2%} | {row['p95_regret']:.2%} | {row['launch_share']:.0%}"
-        lines.append(f"| {name} | {cells} |")
-    told = result["intervals"]
+        mean = f"{row['mean_regret']:.2%} ± {1.96 * row['mean_regret_se']:.2%}"
+        lines.append(f"| {name} | {mean} | {row['p95_regret']:.2%} | {row['launch_share']:.0%} |")
+    shown = {name: shown_rate(result[name]) for name in ("speedup_coverage", "predicted_coverage", "false_wins")}
+    bands = "; ".join(f"{band}: {shown_rate(rate)}" for band, rate in result["speedup_coverage_by_noise"].items())
     lines += [
         "",
-        f"95 % intervals of measured speed-ups hold the truth in {told['speedup_coverage']:.1%} of studies,",
-        f"of predicted TPOT in {told['predicted_coverage']:.1%} (median error {told['predicted_median_error']:.1%}).",
-        f"Of two equal arms one is called better in {told['false_wins']:.1%} of studies. {result['seconds']} s.",
+        f"{result['truths']} truths of seed {result['seed']}, {result['settings']} settings each; ± and brackets are "
+        "95 % intervals.",
+        "",
+        f"- The 95 % interval of a measured speed-up holds the truth in {shown['speedup_coverage']} studies.",
+        f"  By noise of a request: {bands}.",
+        f"- Of two equal arms one is called better in {shown['false_wins']} studies.",
+        f"- The interval of a predicted TPOT holds the truth in {shown['predicted_coverage']} studies; median error "
+        f"{result['predicted_median_error']:.1%}.",
     ]
     return "\n".join(lines)
+
+
+def shown_rate(rate: dict[str, float]) -> str:
+    return f"{rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] of {rate['n']:.0f}"
 
 
 if __name__ == "__main__":

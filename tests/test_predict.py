@@ -69,8 +69,9 @@ def test_intervals_hold_what_the_line_leaves_open() -> None:
     found = predict_chains(off(), [longest], [eagle(n) for n in (1, 3, 5)])
     widths = [(p.tpot_s.high - p.tpot_s.low) / p.tpot_s.value for p in found]
     assert widths[2] == pytest.approx(0, abs=1e-9)
-    # At N = 3: stray 0.05 L(0) sqrt(3 * 2 / 5) = 5.5 ms of 130 ms, 4.2 %; 8 requests widen 1.96 to 2.53: 21.3 %.
-    assert widths[1] == pytest.approx(0.213, rel=0.1)
+    # At N = 3: stray 0.05 L(0) sqrt(3 * 2 / 5) = 5.48 ms, bend 0.07 x 4 x 0.6 x 0.4 of the rise of 50 ms = 3.36 ms:
+    # together 6.43 ms of 130 ms, 4.9 %; 8 requests widen 1.96 to 2.53: 25 %.
+    assert widths[1] == pytest.approx(0.25, rel=0.1)
     assert widths[0] < widths[1]
 
 

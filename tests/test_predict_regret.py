@@ -37,7 +37,7 @@ def test_a_truth_is_what_its_seed_says_and_monotone_in_n_and_load() -> None:
 def test_the_planner_loses_little_with_a_third_of_the_launches() -> None:
     from regret import PLANNER, run_one, summary
 
-    rows = [run_one((3, number)) for number in range(6)]
+    rows = [run_one((3, number, 0.0)) for number in range(6)]
     told = summary(rows)["strategies"]
     assert told[PLANNER]["launch_share"] <= 1 / 3
     assert told[PLANNER]["mean_regret"] <= 0.015
@@ -50,7 +50,7 @@ def test_the_planner_loses_little_with_a_third_of_the_launches() -> None:
 def test_results_are_repeatable() -> None:
     from regret import run_one
 
-    assert run_one((4, 1)) == run_one((4, 1))
+    assert run_one((4, 1, 0.0)) == run_one((4, 1, 0.0))
 
 
 def test_equal_arms_are_seldom_told_apart() -> None:

@@ -12,6 +12,10 @@ from tuner.measure.statistics import Array, Estimate
 #: Standard deviation by which L strays from the line between two measured N, as a share of L(b, 0), one N away from
 #: the nearest. Step times published with acceptance (vllm-project/vllm#20780) stray by 0.03 to 0.07.
 WANDER = 0.05
+#: And by this share of its rise between the two, in the middle: what saturates bends upwards (1.1 and 1.9 plain steps
+#: at N = 1 and 4, vllm-project/vllm#46295), a start cost or experts that are soon all in use bend it downwards (0.12 in
+#: #20780).
+BEND = 0.07
 #: No step time is known better than this share of itself, however narrow its interval.
 FLOOR = 0.002
 #: A line is rejected at this level.
@@ -65,7 +69,9 @@ class StepLine:
             return 0.0
         if self.shape == "start cost" and low == 0:
             return float(scale * np.sqrt(high - n))
-        return float(scale * np.sqrt((n - low) * (high - n) / (high - low)))
+        share = (n - low) / (high - low)
+        bend = BEND * 4 * share * (1 - share) * (self.step_s(high) - self.step_s(low))
+        return float(np.hypot(scale * np.sqrt((n - low) * (high - n) / (high - low)), bend))
 
     def step_s(self, n: int) -> float:
         return float(self.weights(n) @ np.array([p.step_s.value for p in self.points]))

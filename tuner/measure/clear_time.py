@@ -21,16 +21,24 @@ LEAST_SHARE, LEAST_REQUESTS = 0.05, 4
 def clear_time(requests: Sequence[RequestRecord], steps: Sequence[int], beside: Sequence[RequestRecord]) -> Array:
     """[requests, 2]: seconds and verify steps of the decoding phase between chunks that no prefill of another request
     overlaps. A request's steps are spread evenly over its chunks, one each where an engine streams every step."""
+    if not requests:
+        return np.zeros((0, 2))
     starts, ends = _waiting(beside)
-    rows = np.zeros((len(requests), 2))
-    for i, (request, count) in enumerate(zip(requests, steps, strict=True)):
-        times = np.array([t for t, _ in request.chunks]) + request.sent_s
-        # Waits that began before a gap ended, less those that were over when it began: the ones that overlap it.
-        waits = np.searchsorted(starts, times[1:], "left") - np.searchsorted(ends, times[:-1], "right")
-        clear = waits == 0
-        rows[i] = np.diff(times)[clear].sum(), count * clear.mean()
-    whole = np.array([[r.chunks[-1][0] - r.chunks[0][0], count] for r, count in zip(requests, steps, strict=True)])
-    return rows if _enough(rows, whole) else whole.reshape(-1, 2)
+    lengths = np.array([len(r.chunks) for r in requests])
+    sent = np.repeat([r.sent_s for r in requests], lengths)
+    times = np.fromiter((t for r in requests for t, _ in r.chunks), np.float64, len(sent)) + sent
+    # Waits that began before a gap ended, less those that were over when it began: the ones that overlap it.
+    waits = np.searchsorted(starts, times[1:], "left") - np.searchsorted(ends, times[:-1], "right")
+    firsts = np.cumsum(lengths) - lengths
+    within = np.ones(len(times), dtype=bool)  # whether a chunk ends a gap of its own request
+    within[firsts] = False
+    clear = within & np.concatenate([[False], waits == 0])
+    gaps = np.concatenate([[0.0], np.diff(times)])
+    counts = np.array(steps, dtype=np.float64)
+    clear_gaps = np.add.reduceat(clear.astype(np.float64), firsts)
+    rows = np.stack([np.add.reduceat(gaps * clear, firsts), counts * clear_gaps / (lengths - 1)], axis=1)
+    whole = np.stack([np.add.reduceat(gaps * within, firsts), counts], axis=1)
+    return rows if _enough(rows, whole) else whole
 
 
 def _waiting(beside: Sequence[RequestRecord]) -> tuple[Array, Array]:
@@ -41,7 +49,5 @@ def _waiting(beside: Sequence[RequestRecord]) -> tuple[Array, Array]:
 
 
 def _enough(rows: Array, whole: Array) -> bool:
-    if not len(whole):
-        return True
     some = min(LEAST_REQUESTS, len(whole))
     return bool(rows[:, 1].sum() >= LEAST_SHARE * whole[:, 1].sum() and np.count_nonzero(rows[:, 1]) >= some)

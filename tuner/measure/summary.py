@@ -73,6 +73,10 @@ def window_tokens(requests: Sequence[RequestRecord], start_s: float, end_s: floa
     for request in requests:
         if not request.chunks:
             continue
+        first_s, last_s = (request.sent_s + request.chunks[i][0] for i in (0, -1))
+        if start_s < first_s and last_s <= end_s:
+            total += request.chunks[-1][1]
+            continue
         times = np.array([0.0, *(t for t, _ in request.chunks)]) + request.sent_s
         tokens = np.array([0.0, *(float(n) for _, n in request.chunks)])
         # Nothing arrives between sending and the first chunk: the first tokens count at their arrival.
