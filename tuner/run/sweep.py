@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import UserError
@@ -40,29 +42,44 @@ def open_night(plan: SweepPlan, reports: Path, *, resume: bool, notify: Notify) 
 async def run_night(plan: SweepPlan, night: NightStore, notify: Notify, executor: Executor, indexed: Indexed) -> str:
     """Run what is left of a night's studies; complete, `stopped: …` or `failed: …`, whichever is the worst of them.
 
+    One after another, each with its share of the minutes, or all at once where trials find places of their own.
     `indexed` is called after each. The night itself is ended by `sweep_night`, once its verdict is in.
     """
     if plan.key != night.header.key:
         raise UserError(f"{night.folder} was begun for another sweep: begin a new night")
     done = night.study_statuses()
-    budget_s = plan.sweep.budget.minutes * 60 - night.spent_s()
+    end = Deadline(time.time() + plan.sweep.budget.minutes * 60 - night.spent_s())
     left = [i for i in range(len(plan.studies)) if night.study_folder(i).name not in done]
-    end = Deadline(time.time() + budget_s)
-    for place, number in enumerate(left):
-        planned, folder = plan.studies[number], night.study_folder(number).name
-        shares = [plan.studies[i].share for i in left[place:]]
-        deadline = Deadline(time.time() + end.left_s * shares[0] / sum(shares))
-        night.note(STUDY_BEGAN, folder=folder)
-        where = f"study {number + 1} of {len(plan.studies)}: {planned.label}"
-        notify(Event("study", where, number + 1, len(plan.studies)))
-        with open_study_of(night, number, planned) as store:
+    running = _Night(plan, night, notify, executor, indexed)
+    if executor.at_once > 1:
+        await asyncio.gather(*(running.study(number, end) for number in left))
+    else:
+        for place, number in enumerate(left):
+            shares = [plan.studies[i].share for i in left[place:]]
+            await running.study(number, Deadline(time.time() + end.left_s * shares[0] / sum(shares)))
+    return _together(night)
+
+
+@dataclass(frozen=True, slots=True)
+class _Night:
+    plan: SweepPlan
+    night: NightStore
+    notify: Notify
+    executor: Executor
+    indexed: Indexed
+
+    async def study(self, number: int, deadline: Deadline) -> None:
+        planned, folder = self.plan.studies[number], self.night.study_folder(number).name
+        total = len(self.plan.studies)
+        self.night.note(STUDY_BEGAN, folder=folder)
+        self.notify(Event("study", f"study {number + 1} of {total}: {planned.label}", number + 1, total))
+        with open_study_of(self.night, number, planned) as store:
             status = _ended_status(store)
             if status is None:
-                status = await NightStudy(planned, store, notify, executor, deadline).run()
-        night.note(STUDY_ENDED, folder=folder, status=status)
-        notify(Event("note", f"{planned.label}: {status}"))
-        indexed()
-    return _together(night)
+                status = await NightStudy(planned, store, self.notify, self.executor, deadline).run()
+        self.night.note(STUDY_ENDED, folder=folder, status=status)
+        self.notify(Event("note", f"{planned.label}: {status}"))
+        self.indexed()
 
 
 def _ended_status(store: StudyStore) -> str | None:

@@ -1,0 +1,172 @@
+"""Trials as Ray tasks that claim GPUs: one engine a claim, on whatever node has room; the driver writes the journal.
+
+Engines, models and drafts must be at the same paths on every node, and tuner in the Python that Ray runs there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UserError
+from tuner.run.progress import Event, Notify
+from tuner.run.question import Question
+from tuner.run.store import StudyStore
+from tuner.run.sweep_asks import LOST
+from tuner.run.sweep_lock import devices_of, holding
+from tuner.run.trial import TrialPlan, run_trial
+
+#: Trials handed to Ray together: it holds back those that find no room.
+AT_ONCE = 256
+CLAIMED = "claimed"
+#: Ray marks tasks that were cut off so; tuner itself decides on running them again.
+NO_RETRIES = 0
+Told = tuple[str, tuple[Any, ...]]
+
+
+class RayExecutor:
+    """Runs each trial in a worker that has its GPUs to itself, and journals here what the worker tells."""
+
+    at_once = AT_ONCE
+    on_this_machine = False
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._running: set[Any] = set()
+        self._task = ray.remote(max_retries=NO_RETRIES, num_returns="streaming")(measure_elsewhere)
+
+    async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
+        told = self._task.options(**self._claim(question, plan)).remote(question, plan)
+        self._running.add(told)
+        status = LOST
+        try:
+            async for reference in told:
+                name, values = await reference
+                status = _apply(name, values, plan, store, notify) or status
+        except self._ray.exceptions.RayError as error:
+            status = f"{LOST}: {type(error).__name__}"
+            _record_lost(plan, store, status)
+            notify(Event("trial", status, plan.number))
+        finally:
+            self._running.discard(told)
+        return status
+
+    def _claim(self, question: Question, plan: TrialPlan) -> dict[str, float]:
+        """The GPUs an engine is spread over; for a CPU engine a whole node, so that no two share its cores."""
+        if plan.environment.device == "cpu":
+            return {"num_cpus": max(node["Resources"].get("CPU", 1.0) for node in self._ray.nodes() if node["Alive"])}
+        return {"num_gpus": question.workload.engine_options.tensor_parallel, "num_cpus": 1}
+
+    def close(self) -> None:
+        """End what still runs: its worker is killed, and the guard in it ends the engine."""
+        for told in self._running:
+            self._ray.cancel(told, force=True)
+        self._ray.shutdown()
+
+
+def connect(address: str | None) -> RayExecutor:
+    """To a cluster by its address, or to one made for this run on this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError("--executor ray needs Ray: pip install 'eagle3-tuner[ray]', or use --executor local") from None
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"cannot reach Ray at {address or 'this machine'} ({error}): correct --address") from None
+    finally:
+        # Ray puts a handler of its own there, which does not unwind.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+    return RayExecutor(ray)
+
+
+def _apply(name: str, values: tuple[Any, ...], plan: TrialPlan, store: StudyStore, notify: Notify) -> str | None:
+    """Write into the journal what a worker did; the trial's status when it ended."""
+    if name == "notify":
+        notify(values[0])
+    elif name == CLAIMED:
+        store.note(CLAIMED, number=plan.number, **values[0])
+    elif name == "log":
+        store.log_path(plan.number).write_text(values[0], encoding="utf-8")
+    else:
+        getattr(store, name)(*values)
+        if name == "trial_ended":
+            return str(values[1])
+    return None
+
+
+def _record_lost(plan: TrialPlan, store: StudyStore, status: str) -> None:
+    if plan.number >= store.next_number:
+        store.trial_started(
+            plan.number, plan.ask.spec, plan.environment.name, plan.ask.role, plan.ask.why, (), ()
+        )  # fmt: skip
+    store.trial_ended(plan.number, status)
+
+
+class _Teller:
+    """Takes the place of a study's store in a worker: what would be written is told to the driver."""
+
+    def __init__(self, folder: Path, tell: queue.SimpleQueue[Told | BaseException | None]) -> None:
+        self.folder, self._tell = folder, tell
+
+    def trial_folder(self, number: int) -> Path:
+        return self.folder
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("trial_started", "trial_ready", "cell_done", "cell_aborted", "trial_ended"):
+            raise AttributeError(name)
+
+        def tell(*values: Any) -> None:
+            if name == "trial_ended":
+                self._tell.put(("log", (_text(self.folder / "engine.log"),)))
+            self._tell.put((name, values))
+
+        return tell
+
+
+def measure_elsewhere(question: Question, plan: TrialPlan) -> Iterator[Told]:
+    """In a worker: run one trial, and yield what happens as it happens."""
+    import os
+
+    import ray
+
+    told: queue.SimpleQueue[Told | BaseException | None] = queue.SimpleQueue()
+    context = ray.get_runtime_context()
+    gpus = [str(one) for one in ray.get_gpu_ids()]
+    yield CLAIMED, ({"node": context.get_node_id()[:12], "gpus": gpus, "worker": os.getpid()},)
+    with tempfile.TemporaryDirectory(prefix="tuner-trial-") as folder:
+        teller = _Teller(Path(folder), told)
+        thread = threading.Thread(target=_measure, args=(question, plan, teller, told), daemon=True)
+        thread.start()
+        while (one := told.get()) is not None:
+            if isinstance(one, BaseException):
+                raise one
+            yield one
+        thread.join()
+
+
+def _measure(
+    question: Question, plan: TrialPlan, teller: _Teller, told: queue.SimpleQueue[Told | BaseException | None]
+) -> None:
+    def notify(event: Event) -> None:
+        if event.kind not in ("requests", "waiting"):
+            told.put(("notify", (event,)))
+
+    try:
+        with holding(devices_of([plan.environment], 0), f"trial {plan.number} of {question.workload.name}"):
+            asyncio.run(run_trial(question, plan, teller, notify))  # type: ignore[arg-type]
+        told.put(None)
+    except BaseException as error:
+        told.put(error)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
