@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.decide.predict import predict_chains
+from tuner.measure.acceptance import AcceptanceCounts
+from tuner.measure.profile import profile_of
 from tuner.measure.split_rule import split_taus
 from tuner.measure.summary import summarise
 from tuner.spec.speculation import SpecConfig
@@ -63,6 +65,18 @@ def test_long_copies_are_told_within_the_step_that_ends_them(copies: list[int]) 
         full = sum(a == 7 for a in accepted)
         assert abs(tokens / told[n - 1] - len(_replayed(copies, n)[0])) <= full + 1e-9
     assert all(later >= earlier - 1e-9 for earlier, later in itertools.pairwise(told))
+
+
+def test_the_profile_of_a_lookup_tells_tau_by_the_rule() -> None:
+    # Two requests as above: 8 tokens in 4, 5, 5 steps; a_k stay what they are, shares of drafting steps.
+    counts = [AcceptanceCounts(3, 4, (2, 1, 1, 0), 0, 12, 4)] * 2
+    told = profile_of(counts, lookup=True)
+    assert told is not None
+    assert [figure.value for figure in told.tau] == pytest.approx([1.6, 1.6, 2.0, 2.0])
+    assert [figure.value for figure in told.a] == pytest.approx([2 / 3, 1 / 3, 1 / 3, 0])
+    chain = profile_of(counts)
+    assert chain is not None
+    assert [figure.value for figure in chain.tau] == pytest.approx([1.5, 1.75, 2.0, 2.0])
 
 
 def test_a_prediction_for_a_lookup_follows_the_rule_and_not_the_prefix_sum() -> None:

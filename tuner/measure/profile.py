@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.measure.acceptance import AcceptanceCounts, pool, request_counts
 from tuner.measure.records import Cell, RequestRecord
+from tuner.measure.split_rule import split_taus
 from tuner.measure.statistics import TIE_MARGIN, Array, interval, resampling
 
 #: Without intervals (counters, published figures) the prefix sum may be off by so much (field case P07).
@@ -29,7 +30,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceProfile:
-    """`a[k-1]` is a_k and `tau[N-1]` is tau(N) by the prefix sum, over all verify steps, drafting or not.
+    """`a[k-1]` is a_k; `tau[N-1]` is tau(N) over all verify steps, drafting or not: a prefix sum, or for lookups by
+    `split_rule`.
 
     `units`: prompts that were resampled, None for counters. Figures are None from the position no step reached.
     """
@@ -54,16 +56,16 @@ class Bucket:
     profile: AcceptanceProfile
 
 
-def profile_of(counts: Sequence[AcceptanceCounts], seed: int = 0) -> AcceptanceProfile | None:
+def profile_of(counts: Sequence[AcceptanceCounts], seed: int = 0, *, lookup: bool = False) -> AcceptanceProfile | None:
     """From one count a request (or prompt), however its engine told it. None where no step drafted."""
     total = pool(counts)
     if total is None or not total.drafting_steps or not total.reached:
         return None
-    rows = np.array([_row(one, total.n) for one in counts])
+    rows = np.array([_row(one, total.n, lookup) for one in counts])
     drawn = resampling(len(rows), seed) @ rows if len(rows) > 1 else None
     with np.errstate(divide="ignore", invalid="ignore"):
-        here = _figures(rows.sum(axis=0))
-        draws = _figures(drawn) if drawn is not None else None
+        here = _figures(rows.sum(axis=0), total.n)
+        draws = _figures(drawn, total.n) if drawn is not None else None
     made = [_bounded(here[:, i], draws[..., i] if draws is not None else None, len(rows)) for i in range(here.shape[1])]
     n = total.n
     share = made[3 * n + 1] if total.verify_steps else None
@@ -79,8 +81,8 @@ def profile_of(counts: Sequence[AcceptanceCounts], seed: int = 0) -> AcceptanceP
     )
 
 
-def profiles(cells: Iterable[Cell], n: int, seed: int = 0) -> tuple[Bucket, ...]:
-    """Profiles of one launch by temperature, and within it by task, language and context.
+def profiles(cells: Iterable[Cell], n: int, seed: int = 0, *, lookup: bool = False) -> tuple[Bucket, ...]:
+    """Profiles of one launch by temperature, and within it by task, language and context. `lookup`: of its method.
 
     Loads are pooled: acceptance does not move with them (DEFINITIONS, Formulas). A prompt that ran at several loads is
     one unit, since its steps are no news the second time.
@@ -92,7 +94,7 @@ def profiles(cells: Iterable[Cell], n: int, seed: int = 0) -> tuple[Bucket, ...]
     for temperature, requests in by_temperature.items():
         for by, groups in _groups(requests).items():
             for name, members in groups.items():
-                profile = profile_of(by_prompt(members, n), seed)
+                profile = profile_of(by_prompt(members, n), seed, lookup=lookup)
                 if profile is not None:
                     found.append(Bucket(temperature, by, name, profile))
     return tuple(found)
@@ -153,22 +155,27 @@ def prefix_sum(shorter: AcceptanceProfile, longer: AcceptanceProfile) -> PrefixS
     return PrefixSum(shorter.n, longer.n, shorter.tau[-1], longer.tau[shorter.n - 1])
 
 
-def _row(counts: AcceptanceCounts, n: int) -> list[float]:
-    """[steps, verify steps, accepted, rejections, reached 1..n]"""
+def _row(counts: AcceptanceCounts, n: int, lookup: bool) -> list[float]:
+    """[steps, verify steps, accepted, rejections, reached 1..n, tokens at 1..n, verify steps at 1..n]"""
     steps = counts.drafting_steps
     verify = counts.verify_steps if counts.verify_steps is not None else steps
     reached = [*counts.reached, *[0] * (n - counts.n)]
-    return [float(value) for value in (steps, verify, counts.accepted, steps - counts.full, *reached)]
+    if lookup and verify:
+        tokens = [float(verify + counts.accepted)] * n
+        at = [total / tau for total, tau in zip(tokens, split_taus(reached, steps, verify), strict=True)]
+    else:
+        tokens, at = [float(verify + sum(reached[:k])) for k in range(1, n + 1)], [float(verify)] * n
+    return [float(value) for value in (steps, verify, counts.accepted, steps - counts.full, *reached, *tokens, *at)]
 
 
-def _figures(totals: Array) -> Array:
+def _figures(totals: Array, n: int) -> Array:
     """[..., a_1..a_n, alpha_1..alpha_n, tau_1..tau_n, alpha, drafting share] of sums as `_row` lays them out."""
     totals = np.atleast_2d(totals)
-    steps, verify, accepted, rejected, reached = (*np.split(totals[:, :4], 4, axis=1), totals[:, 4:])
+    steps, verify, accepted, rejected = np.split(totals[:, :4], 4, axis=1)
+    reached, tokens, at = np.split(totals[:, 4:], [n, 2 * n], axis=1)
     a = reached / steps
     conditional = reached / np.concatenate([steps, reached[:, :-1]], axis=1)
-    tau = 1 + np.cumsum(reached, axis=1) / verify
-    return np.concatenate([a, conditional, tau, accepted / (accepted + rejected), steps / verify], axis=1)
+    return np.concatenate([a, conditional, tokens / at, accepted / (accepted + rejected), steps / verify], axis=1)
 
 
 def _bounded(value: Array, draws: Array | None, n: int) -> Figure | None:
