@@ -190,8 +190,9 @@ def test_both_engines_formats_come_back_as_they_went() -> None:
     with pytest.raises(UserError, match="no N by load"):
         scheduled("other", ARM, stretches)
     assert stretches_text((Stretch(1, 3, 4), Stretch(4, 7, 1), Stretch(8, 8, 0))) == (
-        "N = 4 up to 3 running requests, N = 1 up to 7, off above"
+        "N = 4 up to 3 requests running, N = 1 up to 7, off above"
     )
+    assert stretches_text((Stretch(1, 1, 4), Stretch(2, 8, 1))) == "N = 4 with one request running, N = 1 above"
 
 
 def test_a_schedule_loses_every_tie_and_wins_no_single_cell() -> None:
@@ -204,16 +205,29 @@ def test_a_schedule_loses_every_tie_and_wins_no_single_cell() -> None:
 # --- where the advice turns -----------------------------------------------------------------------------------------
 
 
-def test_the_crossing_between_two_loads_has_an_interval() -> None:
-    # Only N=4 and off: alone 10 / 4.36 = 2.292 times faster, with eight 20 / 21.8 = 0.917 times. In logs 0.829 falls
-    # to -0.087 over log 8 = 2.079, so 0 is at exp(2.079 x 0.829 / 0.916) = 6.6.
+def test_the_crossing_between_two_loads_has_an_interval_that_holds_the_truth() -> None:
+    # Only N=4 and off, 2.292 times faster alone, 0.917 times with eight. Linear in log b between, with x from 0 to 1:
+    # (10 + 10 x) 2.75 = 12 + 48 x at x = 0.756, so b = 8^0.756 = 4.82. Were steps linear in b: 1 + 7 x 0.756 = 6.29.
     evidence = gather([trial(1, OFF, {C1: 0, C8: 0}, "baseline"), trial(2, ARM.at(4), {C1: 4, C8: 4})], "tpot_p50")
     (turn,) = load_turns(evidence, recommend(evidence).verdicts)
     assert (turn.before, turn.after, turn.low, turn.high) == (ARM.at(4), OFF, 1, 8)
-    assert turn.at.load == pytest.approx(6.6, abs=0.15)
+    assert turn.at.load == pytest.approx(4.82, abs=0.15)
     assert turn.at.low is not None
     assert turn.at.high is not None
-    assert turn.at.low < turn.at.load < turn.at.high
+    assert 1 < turn.at.low < turn.at.load < 6.29 < turn.at.high < 8
+
+
+def test_where_two_ways_to_draft_meet_the_interval_is_all_between_the_two_loads() -> None:
+    other = SpecConfig("draft_model", n=2, draft="small")
+    slow = trial(3, other, {C1: 2, C8: 2}, slow=1.2)
+    fast = dataclasses.replace(slow, cells=(slow.cells[0], trial(3, other, {C8: 2}, slow=0.8).cells[0]))
+    evidence = gather(
+        [trial(1, OFF, {C1: 0, C8: 0}, "baseline"), trial(2, ARM.at(4), {C1: 4, C8: 4}), fast], "tpot_p50"
+    )
+    (turn,) = load_turns(evidence, recommend(evidence).verdicts)
+    assert (turn.before, turn.after) == (ARM.at(4), other)
+    assert turn.at.load is not None
+    assert (turn.at.low, turn.at.high) == (1, 8)
 
 
 def test_temperatures_are_set_against_each_other_at_one_load() -> None:

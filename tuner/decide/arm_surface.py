@@ -15,16 +15,20 @@ from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF
 
 
-def arm_surface(arm: Arm, evidence: Evidence) -> tuple[CostSurface, tuple[float, ...]] | None:
-    """L(b, N) of all temperatures together, which steps do not depend on, and tau(1..N): the geometric mean over
-    temperatures. None where off or the arm is missing."""
+def step_surface(arm: Arm, evidence: Evidence) -> CostSurface | None:
+    """L(b, N) of all temperatures together, which steps do not depend on; closed loops only."""
     steps: dict[tuple[int, int], list[Estimate]] = {}
     for key in evidence.keys:
         for spec in (OFF, *arm.chains):
             cell = cell_of(evidence, spec, key)
             if cell is not None and cell.step_s is not None and key.load.concurrency:
                 steps.setdefault((key.load.concurrency, spec.n), []).append(cell.step_s)
-    surface = fit_surface([StepPoint(b, n, _mean(own)) for (b, n), own in steps.items()])
+    return fit_surface([StepPoint(b, n, _mean(own)) for (b, n), own in steps.items()])
+
+
+def arm_surface(arm: Arm, evidence: Evidence) -> tuple[CostSurface, tuple[float, ...]] | None:
+    """L(b, N), and tau(1..N): the geometric mean over temperatures. None where off or the arm is missing."""
+    surface = step_surface(arm, evidence)
     taus = [_taus(arm, evidence, t) for t in dict.fromkeys(key.temperature for key in evidence.keys)]
     if surface is None or not all(taus):
         return None

@@ -130,12 +130,14 @@ def stretches_of(spec: SpecConfig) -> tuple[Stretch, ...]:
 
 
 def stretches_text(stretches: Sequence[Stretch]) -> str:
-    """`N = 3 up to 5 running requests, N = 1 up to 12, off above`."""
+    """`N = 3 up to 5 requests running, N = 1 up to 12, off above`."""
     parts = []
     for place, stretch in enumerate(stretches):
         n = f"N = {stretch.n}" if stretch.n else "off"
         until = "above" if place == len(stretches) - 1 else f"up to {stretch.end}"
-        parts.append(f"{n} {until}" + (" running requests" if place == 0 else ""))
+        until = "with one" if stretch.end == 1 else until
+        running = f" request{'' if stretch.end == 1 else 's'} running" if place == 0 else ""
+        parts.append(f"{n} {until}{running}")
     return ", ".join(parts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tuner.decide.rank import Comparison, Overall, Verdict
+from tuner.decide.schedule import stretches_of, stretches_text
 from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Estimate
 from tuner.report.calibration import confirmations, worst_error
@@ -36,7 +37,7 @@ def headline(data: ReportInput) -> str:
     if word == "undecided":
         return advice(data)
     if word == "off":
-        best = max((c for v in data.verdicts for c in v.comparisons if c.ratio), key=_value)
+        best = max((c for v in data.verdicts if (c := decisive(v)) is not None), key=_value)
         gain = GAINS[data.evidence.objective]
         tried = f"{best.spec.label} at {cell_text(best.key)}"
         return f"{advice(data)} The best that was tried is {tried}. {gain}: {ratio(best.ratio)}."
@@ -126,6 +127,8 @@ def one_setting(data: ReportInput) -> str:
     """The setting for people who can run only one, and what it loses."""
     overall = data.recommendation.overall
     text = f"One setting for all of it: **{overall.best.label}**"
+    if stretches := stretches_of(overall.best):
+        text += f" ({stretches_text(stretches)})"
     if overall.ratio:
         text += f", {ratio(overall.ratio)}"
     text += f"; {overall.reason}."
@@ -158,7 +161,9 @@ def ties(data: ReportInput) -> tuple[str, ...]:
 
 def decisive(verdict: Verdict) -> Comparison | None:
     """The comparison a verdict rests on: the advised setting's, or the best of those that did not beat off."""
-    tried = [c for c in verdict.comparisons if c.ratio]
+    # N by load is judged over all loads; at one of them it is one N, which stands here itself.
+    seen = [c for c in verdict.comparisons if c.ratio]
+    tried = [c for c in seen if not c.spec.by_load] or seen
     if verdict.on:
         return next((c for c in tried if c.spec == verdict.best), None)
     return max(tried, key=_value, default=None)

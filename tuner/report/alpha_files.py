@@ -29,7 +29,7 @@ def alpha_files(data: ReportInput) -> Iterator[tuple[str, AlphaFile]]:
     """(file name, profile) of every chain that was measured, from cells that enter the ranking."""
     seen = set()
     for one in data.evidence.tried:
-        file = _of(data, one) if one.spec.n and one.spec not in seen else None
+        file = _of(data, one) if one.spec.n and not one.spec.by_load and one.spec not in seen else None
         if file is not None:
             seen.add(one.spec)
             slug = re.sub(r"[^a-z0-9]+", "-", one.spec.label.lower()).strip("-")

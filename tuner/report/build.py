@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.decide.evidence import Evidence, Tried, gather
 from tuner.decide.outline import left_to_try
 from tuner.decide.plan import predictions
-from tuner.decide.rank import recommend
+from tuner.decide.rank import Recommendation, recommend
 from tuner.decide.schedule_verdict import schedule_verdicts
 from tuner.decide.tasks import advice_by_task
 from tuner.decide.workload_rules import evidence_findings, workload_findings
@@ -22,9 +22,11 @@ from tuner.report.alpha_files import write_alpha_files
 from tuner.report.capacity import capacity_cautions
 from tuner.report.data import ReportInput
 from tuner.report.engines import engines_page, winner
+from tuner.report.lossless_text import study_line
 from tuner.report.recommendation_json import recommendation_json
 from tuner.report.write import write_report
 from tuner.run.files import write_atomic
+from tuner.run.gate import verdicts
 from tuner.run.question import cell_weights, launch_options
 from tuner.run.schedules import schedule_maker
 from tuner.run.start import Resolved
@@ -102,8 +104,14 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
             *(finding.text for finding in evidence_findings(evidence, workload.sampling.temperatures)),
             *capacity_cautions(trials, workload.traffic.max_output_tokens),
         ),
+        losslessness=_losslessness(store, environment, recommendation),
         records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
+
+
+def _losslessness(store: StudyStore, environment: Environment, advice: Recommendation) -> str | None:
+    advised = dict.fromkeys([advice.overall.best, *(verdict.best for verdict in advice.verdicts)])
+    return study_line(verdicts(store, environment.name), tuple(advised))
 
 
 def _deploy(

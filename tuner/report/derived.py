@@ -29,7 +29,7 @@ class Positions:
 class BreakEvenPoint:
     """What a configuration must reach in a cell to pay. `alpha`: value, low, high; None where none reaches tau.
 
-    `alpha_defined`: False for lookups, which draft in some steps only, and for trees: no one alpha gives their tau.
+    `alpha_defined`: False for lookups, which draft in some steps only, trees and N by load: no one alpha gives tau.
     """
 
     spec: SpecConfig
@@ -81,7 +81,7 @@ def break_even_point(evidence: Evidence, on: Tried, key: CellKey) -> BreakEvenPo
         return None
     tau, depth = spread.scaled(point.tau / spread.value), on.spec.depth
     alpha = (point.alpha, alpha_for(tau.low, depth), alpha_for(tau.high, depth))
-    defined = on.spec.method not in LOOKUP_METHODS and on.spec.tree is None
+    defined = on.spec.method not in LOOKUP_METHODS and on.spec.tree is None and not on.spec.by_load
     return BreakEvenPoint(on.spec, key, tau, alpha, defined)
 
 

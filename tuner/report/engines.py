@@ -95,4 +95,4 @@ def _n(spec: SpecConfig) -> str:
     """On a chain its N; a tree drafts its nodes but the root, and accepts at most its depth."""
     if spec.tree:
         return f"{spec.tree.nodes - 1} in a tree of depth {spec.tree.depth}"
-    return str(spec.n)
+    return f"at most {spec.n}, by load" if spec.by_load else str(spec.n)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_greedy import GreedyResult
 from tuner.measure.lossless_levels import POWER, SHIFT
 from tuner.measure.lossless_sampled import SampledResult
 from tuner.run.verify import Verification
+from tuner.spec.speculation import SpecConfig
 
 NOT_TESTED = "not tested"
 
@@ -42,6 +43,23 @@ def line(one: Verified) -> str:
     """One sentence with n and power, as it stands beside a speed-up."""
     details = "; ".join(_details(one)) or NOT_TESTED
     return f"{one.setting} {verdict(one)} ({details})"
+
+
+def study_line(tested: Mapping[SpecConfig, Verified], advised: Sequence[SpecConfig]) -> str | None:
+    """Of a study: the advised settings with n and power, then those that failed; None where nothing was tested.
+
+    Where off is the advice everything that was tested is named: the answer to why not.
+    """
+    if not tested:
+        return None
+    on = [spec for spec in advised if not spec.is_off]
+    lines = [line(tested[spec]) if spec in tested else f"{spec.label}: {NOT_TESTED}" for spec in on]
+    failed = [spec for spec in tested if not tested[spec].ok and spec not in on]
+    lines += [f"{spec.label} {verdict(tested[spec])}" for spec in failed]
+    if not on:
+        sound = [spec for spec in tested if tested[spec].ok]
+        lines += [line(tested[spec]) for spec in sound[:1]] + [f"{s.label} {verdict(tested[s])}" for s in sound[1:]]
+    return "; ".join(lines)
 
 
 def _details(one: Verified) -> Iterator[str]:

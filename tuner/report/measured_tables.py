@@ -45,7 +45,7 @@ def acceptance_table(data: ReportInput) -> Table:
             (
                 *_start(one, summary),
                 figure(summary.tau, summary.requests, 3),
-                figure(summary.alpha, summary.requests, 3),
+                figure(_alpha(one, summary, cell), summary.requests, 3),
                 share(draft_acceptance_rate(cell, one.spec, seed), summary.requests),
                 share(drafting_share(cell, one.spec, seed), summary.requests),
             )
@@ -58,7 +58,8 @@ def acceptance_table(data: ReportInput) -> Table:
 def position_table(data: ReportInput) -> Table:
     """a_k and alpha_k of each configuration and temperature, all loads together; n counts prompts."""
     rows = []
-    for spec in (spec for spec in data.evidence.specs() if not spec.is_off):
+    # Where N moves with the load, loads do not add up to one a_k.
+    for spec in (spec for spec in data.evidence.specs() if not spec.is_off and not spec.by_load):
         for temperature in dict.fromkeys(key.temperature for key in data.evidence.keys):
             found = temperature_positions(data.evidence, spec, temperature)
             rows += _position_rows((spec.label, f"{temperature:g}"), found)
@@ -73,6 +74,12 @@ def cell_position_table(data: ReportInput) -> Table:
             start = (*place(summary.key), one.spec.label)
             rows += _position_rows(start, cell_positions(cell, one.spec, data.evidence.seed))
     return _positions(("load", "temperature", "setting"), rows)
+
+
+def _alpha(one: Tried, summary: CellSummary, cell: Cell) -> Estimate | None:
+    """Not measured where N moves and the engine does not tell it step by step: what is censored is not known then."""
+    told = all(r.spec is None or r.spec.drafted_by_step is not None for r in cell.completed)
+    return summary.alpha if told or not one.spec.by_load else None
 
 
 def _measured(data: ReportInput) -> Iterator[tuple[Tried, CellSummary, Cell]]:
