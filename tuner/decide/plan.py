@@ -85,19 +85,17 @@ def _closed(evidence: Evidence) -> bool:
 
 
 def explorations(arms: Sequence[Arm], evidence: Evidence, launched: Set[SpecConfig]) -> Iterator[Ask]:
-    """Each arm once at its largest chain, or at its largest tree where it has no chain."""
+    """Each arm once at its largest chain, then once at its largest tree: a chain does not tell what a tree accepts."""
     for arm in arms:
-        if any(spec in launched for spec in arm.configs):
-            continue
-        if arm.ns:
+        if arm.ns and not any(spec in launched for spec in arm.chains):
             reason = "its a_k give tau of every smaller N" if arm.prefix_sum else "the most it can propose at once"
-            spec, why = arm.at(max(arm.ns)), f"{arm.method} at its largest N: {reason}"
-        elif arm.trees:
-            spec = arm.of(max(arm.trees, key=lambda t: t.nodes))
-            why = f"{arm.method} at its largest tree"
-        else:
-            continue
-        yield Ask(spec, "explore", why, launch_seconds(evidence, spec))
+            spec = arm.at(max(arm.ns))
+            yield Ask(spec, "explore", f"{arm.method} at its largest N: {reason}", launch_seconds(evidence, spec))
+    for arm in arms:
+        trees = [arm.of(tree) for tree in sorted(arm.trees, key=lambda t: t.nodes)]
+        if trees and not any(spec in launched for spec in trees):
+            why = f"{arm.method} at its largest tree" + (": a chain does not tell what it accepts" if arm.ns else "")
+            yield Ask(trees[-1], "explore", why, launch_seconds(evidence, trees[-1]))
 
 
 def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:
