@@ -8,26 +8,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from conftest import SIM, Bench
+from study_fixture import study_header, study_trials
 
 from tuner.run.history_db import dump, open_database
 from tuner.run.history_index import rebuild, refresh
 from tuner.run.store import StudyStore
+from tuner.run.sweep_plan import SweepPlan
+from tuner.run.sweep_store import ENDED, STUDY_ENDED, VERDICT, NightHeader, NightStore
+
+EAGLE = {"workload": "workload.yaml", "drafts": ["eagle3"], "axes": {"n": [2]}}
 
 
 def sweep_file(bench: Bench, *, workload: Mapping[str, Any] | None = None, **changes: Any) -> Path:
-    """Off, ngram N=2 and eagle3 N=2 at two loads, exhaustive; `workload` and `changes` replace top-level keys."""
+    """Off and eagle3 N=2 at two loads, exhaustive; `workload` and `changes` replace top-level keys."""
     quick = {
         "engine_options": {}, "traffic": {"concurrency": [1, 4], "prompts": [{"set": "chat"}], "max_output_tokens": 12},
         "measure": {"requests": 4, "waves": 1, "warmup_requests": 1},
     }  # fmt: skip
     bench.workload(**quick | dict(workload or {}))
     data: dict[str, Any] = {
-        "name": "night", "mode": "exhaustive", "studies": [{"workload": "workload.yaml", "axes": {"n": [2]}}],
+        "name": "night", "mode": "exhaustive", "studies": [EAGLE],
         "budget": {"minutes": 5}, "gates": ["tpot_p50 regress > 3 %", "tau drop > 5 %", "verify failed"],
     }  # fmt: skip
     path = bench.folder / "sweep.yaml"
@@ -96,6 +102,27 @@ def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def write_night(plan: SweepPlan, reports: Path, name: str) -> Path:
+    """A night of a plan with one study, as if it had run: the launches of the synthetic study, ended and green."""
+    header = replace(NightHeader.new(plan), id=name, created=f"{name[:4]}-{name[4:6]}-{name[6:8]}T02:00:00+00:00")
+    with NightStore.create(reports, header) as night:
+        folder = night.study_folder(0)
+        store = StudyStore.create(folder, replace(study_header(), id=name))
+        with store:
+            for trial in study_trials():
+                store.trial_started(
+                    trial.number, trial.spec, trial.engine, trial.role, trial.why, trial.command, trial.env
+                )
+                for cell in trial.cells:
+                    store.cell_done(trial.number, cell)
+                store.trial_ended(trial.number, trial.status, trial.facts)
+            store.study_ended("complete")
+        night.note(STUDY_ENDED, folder=folder.name, status="complete")
+        night.note(VERDICT, state="green", baseline=None, headline="", gates=[])
+        night.note(ENDED, status="complete")
+    return reports / name
 
 
 def index_equals_a_rebuild(reports: Path) -> bool:

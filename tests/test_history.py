@@ -18,7 +18,8 @@ from tuner.errors import UserError
 from tuner.run.history import compare_asked, runs_of, tag_run
 from tuner.run.history_db import FILE, MIGRATIONS, dump, open_database
 from tuner.run.history_index import refresh
-from tuner.run.history_query import figures, find_run, night_sample
+from tuner.run.history_query import figures, night_sample
+from tuner.run.history_runs import find_run
 from tuner.run.store import StudyStore
 
 FIRST, SECOND = "20260504-100000-chat", "20260505-100000-chat"

@@ -8,7 +8,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
 from conftest import Bench
 from sweep_bench import (
     cells,
@@ -23,11 +22,11 @@ from sweep_bench import (
 )
 
 KILLS = 10
-#: off, ngram N=2, eagle3 N=2 and off again, each at two loads.
+#: off, eagle3 N=2 and off again, each at two loads.
 EXPECTED = {
     ("01-workload-mock", setting, role, load)
     for setting, role in (
-        ("off", "baseline"), ("ngram N=2", "explore"), ("eagle3 N=2", "explore"), ("off", "baseline-again"),
+        ("off", "baseline"), ("eagle3 N=2", "explore"), ("off", "baseline-again"),
     )
     for load in ("c1-t0", "c4-t0")
 }  # fmt: skip
@@ -38,7 +37,7 @@ def test_ten_kills_at_random_instants_lose_no_cell_and_repeat_none(bench: Bench)
     finished: dict[Path, int] = {}
     for _ in range(KILLS):
         process = start(bench, "sweep", file, "--resume")
-        time.sleep(rng.uniform(0.3, 2.5))
+        time.sleep(rng.uniform(0.3, 2.0))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         # What was finished before is as it was: nothing is measured twice or written over.
@@ -54,14 +53,11 @@ def test_ten_kills_at_random_instants_lose_no_cell_and_repeat_none(bench: Bench)
     assert index_equals_a_rebuild(bench.folder / "reports")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_polite_signal_drops_the_cell_in_flight_and_leaves_a_night_to_go_on_with(
-    bench: Bench, number: signal.Signals
-) -> None:
+def test_sigterm_drops_the_cell_in_flight_and_leaves_a_night_to_go_on_with(bench: Bench) -> None:
     file = sweep_file(bench)
     process = start(bench, "sweep", file)
     wait_until(lambda: finished_cells(bench) >= 3)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 130
     assert not left_running(str(bench.home))
     said = (bench.folder / "stderr.txt").read_text(encoding="utf-8")

@@ -33,8 +33,7 @@ def history(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List nights and studies, newest first: status, gates, engines, launches, failures."""
-    from tuner.report.night_rows import history_json
-    from tuner.report.night_text import history_text
+    from tuner.report.history_text import history_json, history_text
     from tuner.run.history import runs_of, tag_run
 
     if tag is not None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from tuner.decide.nights import Change, percent_worse
-from tuner.run.history_query import Run
 from tuner.run.nights import Compared
 from tuner.run.sweep_night import Outcome
 
@@ -84,9 +82,3 @@ def compared_dict(compared: Compared) -> dict[str, Any]:
 
 def compared_json(compared: Compared) -> str:
     return json.dumps({"run": compared.after.id} | compared_dict(compared), indent=2)
-
-
-def history_json(runs: Sequence[Run]) -> str:
-    from dataclasses import asdict
-
-    return json.dumps([asdict(run) for run in runs], indent=2)

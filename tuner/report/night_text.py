@@ -1,11 +1,9 @@
-"""Nights in the terminal: the outcome of one, two compared, and the list of all."""
+"""Nights in the terminal: the outcome of one, and two compared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from tuner.report.history_text import padded
 from tuner.report.night_rows import HEADERS, change_row, gate_lines, suspect_lines
-from tuner.run.history_query import Run
 from tuner.run.nights import Compared
 from tuner.run.sweep_night import Outcome
 
@@ -17,7 +15,7 @@ def outcome_text(outcome: Outcome) -> str:
     """What `tuner sweep` prints."""
     lines = [outcome.headline, "", *gate_lines(outcome.data.compared), *suspect_lines(outcome.data.compared)]
     lines += [f"failed: {one.study}, launch {one.launch}, {one.setting}: {one.cause}" for one in outcome.data.failures]
-    return "\n".join([*lines, *outcome.let_go, f"report: {outcome.folder / 'report.md'}"])
+    return "\n".join([*lines, *outcome.let_go, f"report: {outcome.folder / 'report.md'} and report.html"])
 
 
 def compared_text(compared: Compared) -> str:
@@ -33,25 +31,3 @@ def compared_text(compared: Compared) -> str:
         lines += [f"{len(comparison.changes) - len(shown_rows)} more rows: --json has all", ""]
     lines += [*comparison.missing, *gate_lines(compared), *suspect_lines(compared)]
     return "\n".join(lines).rstrip()
-
-
-def history_text(runs: Sequence[Run]) -> str:
-    """What `tuner history` prints."""
-    if not runs:
-        return "no runs yet: `tuner sweep` and `tuner recommend` make some"
-    headers = ("run", "name", "status", "state", "engines", "launches", "failed", "cells", "tags")
-    rows = [
-        (run.id, run.name, run.status.partition(":")[0], run.state or "-", run.engines or "-", str(run.trials),
-         str(run.failed), str(run.cells), " ".join(run.tags) or "-")
-        for run in runs
-    ]  # fmt: skip
-    return padded(headers, rows)
-
-
-def padded(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they must be, two blanks between them."""
-    lines = [tuple(headers), *(tuple(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
-    return "\n".join(
-        "  ".join(value.ljust(w) for value, w in zip(line, widths, strict=True)).rstrip() for line in lines
-    )

@@ -1,18 +1,24 @@
-"""What `tuner history` and `tuner compare` do: bring the index up to date, ask it, mark a night."""
+"""What `tuner history` and `tuner compare` do: bring the index up to date, ask it, mark a night.
+
+A listing takes a moment: what computes figures is imported where it is needed.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.errors import UserError
 from tuner.run.history_db import open_database
 from tuner.run.history_index import rebuild, refresh
-from tuner.run.history_query import Run, find_run, list_runs
-from tuner.run.nights import Compared, compare_runs
+from tuner.run.history_runs import Run, find_run, list_runs
 from tuner.run.sweep_store import TAGGED, NightStore
 from tuner.spec.gate import Gate, parse_gate
+
+if TYPE_CHECKING:
+    from tuner.run.nights import Compared
 
 TAG = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -44,6 +50,8 @@ def tag_run(reports: Path, tag: str, asked: str) -> None:
 
 def compare_asked(reports: Path, before: str, after: str, gates: Sequence[str], seed: int = 0) -> Compared:
     """Two runs by whatever names them; `gates` as people type them."""
+    from tuner.run.nights import compare_runs
+
     _there(reports)
     with open_database(reports) as database:
         refresh(database, reports)

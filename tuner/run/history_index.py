@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import UserError
 from tuner.run.history_db import FILE, TABLES, URL_VARIABLE, Database, open_database
-from tuner.run.history_rows import StudyRows, study_rows
-from tuner.run.start import Resolved
-from tuner.run.store import INTERRUPTED, StudyStore
-from tuner.run.sweep_store import ENDED, HEADER, TAGGED, VERDICT, NightStore
-from tuner.run.sweep_summary import KEPT_FIGURES, kept_rows
+from tuner.run.sweep_store import ENDED, HEADER, INTERRUPTED, KEPT_FIGURES, TAGGED, VERDICT, NightStore
+
+if TYPE_CHECKING:
+    from tuner.run.history_rows import StudyRows
+    from tuner.run.store import StudyStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,9 @@ def _below(folder: Path, reports: Path) -> str:
 
 
 def _read_study(database: Database, reports: Path, study: _Study, done: Refreshed) -> None:
+    # What reads records takes a second to import, and most of the time nothing changed.
+    from tuner.run.sweep_summary import kept_rows
+
     name = _below(study.folder, reports)
     try:
         rows = kept_rows(study.folder, study.stamp) or _rows_of(study, name)
@@ -111,6 +114,9 @@ def _read_study(database: Database, reports: Path, study: _Study, done: Refreshe
 
 
 def _rows_of(study: _Study, name: str) -> StudyRows:
+    from tuner.run.history_rows import study_rows
+    from tuner.run.store import StudyStore
+
     store = StudyStore.read(study.folder)
     label = study.label or store.header.name
     facts = study.facts if study.facts is not None else _facts_of(store)
@@ -119,6 +125,8 @@ def _rows_of(study: _Study, name: str) -> StudyRows:
 
 def _facts_of(store: StudyStore) -> dict[str, Any]:
     """Of a study that is no night's: its models as they are now, for it kept no fingerprints."""
+    from tuner.run.start import Resolved
+
     try:
         resolved = Resolved.read(store)
     except UserError:

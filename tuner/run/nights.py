@@ -14,7 +14,8 @@ from tuner.decide.nights_sample import NightSample
 from tuner.decide.nights_suspects import Suspect, suspects
 from tuner.errors import UserError
 from tuner.run.history_db import Database
-from tuner.run.history_query import Run, figures, find_run, last_green, list_runs, night_sample
+from tuner.run.history_query import figures, night_sample
+from tuner.run.history_runs import Run, find_run, last_green, list_runs
 from tuner.run.journal import Journal
 from tuner.run.store import StudyStore
 from tuner.run.sweep_study import CELL_FAILED
@@ -104,11 +105,14 @@ def baseline_of(database: Database, asked: str, night: Run) -> Run | None:
 
 def stored_verifications(folder: Path) -> tuple[Verified, ...]:
     """Results of losslessness checks in the journals of a run; none where none was made."""
+    from tuner.measure.lossless_records import verified_from_dict
+
     found = []
     for path in sorted({*folder.glob("journal.jsonl"), *folder.glob("*/journal.jsonl")}):
         for event in Journal(path).events():
-            if event["event"] == VERIFIED and "ok" in event:
-                found.append(Verified(str(event.get("where", path.parent.name)), bool(event["ok"])))
+            if event["event"] == VERIFIED:
+                verified = verified_from_dict(event["verified"])
+                found.append(Verified(f"{path.parent.name}, {verified.setting}", verified.ok))
     return tuple(found)
 
 

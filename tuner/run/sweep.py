@@ -12,14 +12,13 @@ from tuner.errors import UserError
 from tuner.run.progress import Event, Notify
 from tuner.run.store import StudyStore
 from tuner.run.sweep_clock import Deadline
+from tuner.run.sweep_open import open_study_of, unfinished
 from tuner.run.sweep_plan import SweepPlan
 from tuner.run.sweep_store import (
     STUDY_BEGAN,
     STUDY_ENDED,
     NightHeader,
     NightStore,
-    open_study_of,
-    unfinished,
 )
 from tuner.run.sweep_study import COMPLETE, Executor, NightStudy
 

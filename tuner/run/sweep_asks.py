@@ -106,11 +106,15 @@ def _retries(question: Question, own: Sequence[Trial], *, exhaustive: bool) -> I
                 failed = missing(question, own, last.spec, last.role)[0]
                 why = f"{RETRY} of launch {last.number}, which died at {failed.load.text}: lighter cells alone"
                 yield Next(Ask(last.spec, last.role, why), keys)
-        elif not exhaustive and OUT_OF_MEMORY.search(last.status):
+        elif not exhaustive and OUT_OF_MEMORY.search(last.status) and not _made_up_for(last, own):
             smaller = _smaller(question.arms, last.spec, {trial.spec for trial in own})
             if smaller is not None:
                 why = f"{RETRY} of launch {last.number}, which had no room for {last.spec.label}"
                 yield Next(Ask(smaller, "explore", why), keys_for(question, "explore"))
+
+
+def _made_up_for(failed: Trial, own: Sequence[Trial]) -> bool:
+    return any(trial.why.startswith(f"{RETRY} of launch {failed.number},") for trial in own)
 
 
 def _lighter(question: Question, own: Sequence[Trial], spec: SpecConfig, role: str) -> tuple[CellKey, ...]:

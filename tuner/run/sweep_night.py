@@ -11,7 +11,7 @@ from tuner.decide.nights_gates import FAILED
 from tuner.errors import Interrupted, UserError
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
-from tuner.run.history_query import GREEN, RED, find_run
+from tuner.run.history_runs import GREEN, RED, find_run
 from tuner.run.host import HostFacts
 from tuner.run.nights import Compared, NightData, baseline_of, compare_runs, night_data
 from tuner.run.progress import Notify

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import UserError
+from tuner.run.files import write_atomic
+from tuner.run.journal import Event as JournalEvent
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import StudyStore
@@ -28,6 +30,7 @@ CLAIMED = "claimed"
 #: Ray marks tasks that were cut off so; tuner itself decides on running them again.
 NO_RETRIES = 0
 Told = tuple[str, tuple[Any, ...]]
+Mailbox = queue.SimpleQueue[Told | BaseException | None]
 
 
 class RayExecutor:
@@ -42,7 +45,7 @@ class RayExecutor:
         self._task = ray.remote(max_retries=NO_RETRIES, num_returns="streaming")(measure_elsewhere)
 
     async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
-        told = self._task.options(**self._claim(question, plan)).remote(question, plan)
+        told = self._task.options(**self._claim(question, plan)).remote(question, plan, store.folder, store.events())
         self._running.add(told)
         status = LOST
         try:
@@ -94,8 +97,10 @@ def _apply(name: str, values: tuple[Any, ...], plan: TrialPlan, store: StudyStor
         notify(values[0])
     elif name == CLAIMED:
         store.note(CLAIMED, number=plan.number, **values[0])
-    elif name == "log":
-        store.log_path(plan.number).write_text(values[0], encoding="utf-8")
+    elif name == "file":
+        write_atomic(store.trial_folder(plan.number) / values[0], values[1])
+    elif name == "note":
+        store.note(values[0], **values[1])
     else:
         getattr(store, name)(*values)
         if name == "trial_ended":
@@ -114,36 +119,51 @@ def _record_lost(plan: TrialPlan, store: StudyStore, status: str) -> None:
 class _Teller:
     """Takes the place of a study's store in a worker: what would be written is told to the driver."""
 
-    def __init__(self, folder: Path, tell: queue.SimpleQueue[Told | BaseException | None]) -> None:
-        self.folder, self._tell = folder, tell
+    TOLD = ("trial_started", "trial_ready", "cell_done", "cell_aborted", "trial_ended")
+
+    def __init__(self, folder: Path, study: Path, number: int, events: list[JournalEvent], tell: Mailbox) -> None:
+        self.folder, self._study, self._number, self._events, self._tell = folder, study, number, events, tell
+
+    def events(self) -> list[JournalEvent]:
+        """The study's as they were when the trial was handed out; its own notes are added."""
+        return self._events
+
+    def note(self, event: str, **fields: Any) -> None:
+        self._events.append({"event": event, **fields})
+        self._tell.put(("note", (event, fields)))
 
     def trial_folder(self, number: int) -> Path:
-        return self.folder
+        """Its own here; another trial's where the driver keeps it, which a worker on another machine may not see."""
+        if number == self._number:
+            return self.folder
+        names = {e["number"]: e["folder"] for e in self._events if e["event"] == "trial_started"}
+        return self._study / "trials" / str(names[number])
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("trial_started", "trial_ready", "cell_done", "cell_aborted", "trial_ended"):
+        if name not in self.TOLD:
             raise AttributeError(name)
 
         def tell(*values: Any) -> None:
-            if name == "trial_ended":
-                self._tell.put(("log", (_text(self.folder / "engine.log"),)))
+            for path in sorted(self.folder.iterdir()) if name == "trial_ended" else ():
+                if path.is_file():
+                    self._tell.put(("file", (path.name, path.read_bytes())))
             self._tell.put((name, values))
 
         return tell
 
 
-def measure_elsewhere(question: Question, plan: TrialPlan) -> Iterator[Told]:
+def measure_elsewhere(question: Question, plan: TrialPlan, study: Path, events: list[JournalEvent]) -> Iterator[Told]:
     """In a worker: run one trial, and yield what happens as it happens."""
     import os
 
     import ray
 
-    told: queue.SimpleQueue[Told | BaseException | None] = queue.SimpleQueue()
-    context = ray.get_runtime_context()
+    told: Mailbox = queue.SimpleQueue()
     gpus = [str(one) for one in ray.get_gpu_ids()]
-    yield CLAIMED, ({"node": context.get_node_id()[:12], "gpus": gpus, "worker": os.getpid()},)
+    node = ray.get_runtime_context().get_node_id()[:12]
+    yield CLAIMED, ({"node": node, "gpus": gpus, "worker": os.getpid()},)
     with tempfile.TemporaryDirectory(prefix="tuner-trial-") as folder:
-        teller = _Teller(Path(folder), told)
+        teller = _Teller(Path(folder), study, plan.number, events, told)
         thread = threading.Thread(target=_measure, args=(question, plan, teller, told), daemon=True)
         thread.start()
         while (one := told.get()) is not None:
@@ -153,9 +173,7 @@ def measure_elsewhere(question: Question, plan: TrialPlan) -> Iterator[Told]:
         thread.join()
 
 
-def _measure(
-    question: Question, plan: TrialPlan, teller: _Teller, told: queue.SimpleQueue[Told | BaseException | None]
-) -> None:
+def _measure(question: Question, plan: TrialPlan, teller: _Teller, told: Mailbox) -> None:
     def notify(event: Event) -> None:
         if event.kind not in ("requests", "waiting"):
             told.put(("notify", (event,)))
@@ -166,7 +184,3 @@ def _measure(
         told.put(None)
     except BaseException as error:
         told.put(error)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -8,9 +8,9 @@ from pathlib import Path
 from tuner.engines.home import discard
 from tuner.errors import UserError
 from tuner.run.history_db import Database
-from tuner.run.history_query import GREEN, Run, list_runs
-from tuner.run.sweep_store import NightStore
-from tuner.run.sweep_summary import KEPT_FIGURES, keep_figures
+from tuner.run.history_runs import GREEN, Run, list_runs
+from tuner.run.sweep_store import KEPT_FIGURES, NightStore
+from tuner.run.sweep_summary import keep_figures
 from tuner.spec.sweep import Retention
 
 

@@ -14,22 +14,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tuner.errors import UserError
 from tuner.run.files import write_atomic
 from tuner.run.host import HostFacts
 from tuner.run.journal import Event, Journal, WriterLock
-from tuner.run.start import RESOLVED, Resolved
-from tuner.run.store import INTERRUPTED, StudyStore
-from tuner.run.study_header import StudyHeader
-from tuner.run.sweep_plan import PlannedStudy, SweepPlan
+
+if TYPE_CHECKING:
+    from tuner.run.sweep_plan import SweepPlan
 
 SCHEMA = 1
+#: The status of a night that was begun, did not end, and is not running.
+INTERRUPTED = "interrupted"
 HEADER = "sweep.json"
 OPENED, ENDED, STUDY_BEGAN, STUDY_ENDED = "night_opened", "night_ended", "study_began", "study_done"
 #: What the night was compared with and what came of it; a name people gave it.
 VERDICT, TAGGED = "verdict", "tagged"
+#: In a study's folder: its figures, once its request records were let go.
+KEPT_FIGURES = "figures.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,33 +187,6 @@ def _made(reports: Path, name: str) -> Path:
     raise UserError(f"{reports} has a hundred nights of this second: start the sweep again")
 
 
-def open_study_of(night: NightStore, number: int, study: PlannedStudy) -> StudyStore:
-    """The study's store, new or gone on with; this process writes it."""
-    folder = night.study_folder(number)
-    if (folder / "study.json").exists():
-        return StudyStore.open(folder)
-    header = StudyHeader.new(
-        study.workload.model_dump(mode="json"), study.question.text, HostFacts.read(),
-        (dataclasses.asdict(study.environment),),
-    )  # fmt: skip
-    _discard_unborn(folder)
-    store = StudyStore.create(folder, header)
-    store.note(RESOLVED, **Resolved.of(study.question).to_dict())
-    return store
-
-
-def _discard_unborn(folder: Path) -> None:
-    """A kill between a study's folder and its study.json leaves a journal and no trial: nothing was measured yet."""
-    if folder.is_dir() and not any((folder / "trials").glob("*")):
-        for name in ("journal.jsonl", "lock"):
-            (folder / name).unlink(missing_ok=True)
-        for beside in folder.glob(".study.json.*.tmp"):
-            beside.unlink()
-        if (folder / "trials").is_dir():
-            (folder / "trials").rmdir()
-        folder.rmdir()
-
-
 def find_nights(reports: Path, name: str | None = None) -> list[NightStore]:
     """Readable nights directly below `reports`, oldest first; of one sweep when `name` is given."""
     found = []
@@ -222,14 +198,3 @@ def find_nights(reports: Path, name: str | None = None) -> list[NightStore]:
         if name is None or night.header.name == name:
             found.append(night)
     return sorted(found, key=lambda night: (night.header.created, night.header.id))
-
-
-def unfinished(plan: SweepPlan, reports: Path) -> NightStore | None:
-    """The newest night of this very plan that did not end and is young enough to go on with; only looked at."""
-    limit = datetime.now().astimezone() - timedelta(hours=plan.sweep.resume_within_hours)
-    for night in reversed(find_nights(reports, plan.sweep.name)):
-        if datetime.fromisoformat(night.header.created) < limit:
-            return None
-        if night.header.key == plan.key and night.status() in (INTERRUPTED, "running"):
-            return night
-    return None

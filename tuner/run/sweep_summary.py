@@ -10,9 +10,9 @@ from tuner.errors import UserError
 from tuner.run.files import write_atomic
 from tuner.run.history_rows import StudyRows, study_rows
 from tuner.run.store import StudyStore
-from tuner.run.sweep_store import NightStore
+from tuner.run.sweep_store import KEPT_FIGURES, NightStore
 
-KEPT_FIGURES = "figures.json"
+__all__ = ["KEPT_FIGURES", "keep_figures", "kept_rows"]
 
 
 def keep_figures(folder: Path, reports: Path) -> None:

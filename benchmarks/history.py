@@ -1,0 +1,167 @@
+"""How fast the index over studies answers: 10,000 trials with 1,000,000 requests.
+
+    python benchmarks/history.py [--nights 500] [--folder DIR] [--json]
+
+Writes that many nights of 20 launches with 100 requests each as studies on the disk (a folder of its own, deleted
+afterwards unless --folder names one), has the index made from their journals, and times the commands in processes of
+their own: `tuner history`, `tuner compare` of two nights, and the whole report of the last night with its trend over
+all nights. Peak memory is the process's own, as the kernel counted it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS, REQUESTS = 18, 100
+#: Limits of what is shown: seconds and GiB.
+HISTORY_S, REPORT_S, REPORT_GIB = 1.0, 30.0, 1.0
+REPORT = """
+import sys
+from pathlib import Path
+from tuner.report.night_page import night_page
+from tuner.run.history_db import open_database
+from tuner.run.history_index import refresh
+from tuner.run.history_runs import last_green, list_runs
+from tuner.run.nights import compare_runs, night_data
+from tuner.run.sweep_night import GREEN, Outcome, headline_of
+from tuner.spec.gate import parse_gate
+reports = Path(sys.argv[1])
+with open_database(reports) as database:
+    refresh(database, reports)
+    newest = list_runs(database, limit=1)[0]
+    before = last_green(database, newest.name, before=newest)
+    gates = [parse_gate("tpot_p50 regress > 3 %"), parse_gate("tau drop > 5 %")]
+    compared = compare_runs(database, reports, before, newest, gates)
+    data = night_data(database, reports, compared, nights=10**6)
+page = night_page(Outcome(reports / newest.folder, "complete", GREEN, headline_of(compared, "complete"), data))
+assert len(data.trend) > 1 and "| study | setting |" in page
+"""
+
+
+def write_nights(reports: Path, nights: int) -> None:
+    """Nights of off, 18 settings and off again. One night's records are the text of all, TPOT scaled by each's luck."""
+    from tuner.measure.records import Cell, CellKey, ClientHealth, EngineFacts, Load, RequestRecord, SpecSteps
+    from tuner.run.host import HostFacts
+    from tuner.run.store import StudyStore
+    from tuner.run.study_header import StudyHeader
+    from tuner.run.sweep_store import ENDED, STUDY_ENDED, VERDICT, NightHeader, NightStore
+    from tuner.spec.speculation import OFF, SpecConfig
+
+    host = HostFacts.read()
+    start = datetime(2024, 1, 1, 2, tzinfo=UTC)
+    rng = np.random.default_rng(0)
+    specs = [OFF, *(SpecConfig("eagle3", n=n, draft="/models/head") for n in range(1, SETTINGS + 1)), OFF]
+    os.fsync = lambda _descriptor: None  # type: ignore[assignment]  # what is written here is thrown away
+
+    def request(i: int, spec: SpecConfig, luck: float) -> RequestRecord:
+        tpot_s = 0.01 * luck * (1 + 0.002 * (i % 17))
+        chunks = tuple((0.1 + tpot_s * 8 * k, 1 + 8 * k) for k in range(5))
+        steps = None if spec.is_off else SpecSteps((8,) + (1,) * spec.n, drafted=spec.n * (8 + spec.n))
+        return RequestRecord(i, f"chat/{i:03d}", "chat", "measured", 0.0, 0.0, chunks[-1][0], chunks, 40, 33, "length",
+                             spec=steps)  # fmt: skip
+
+    for number in range(nights):
+        created = start + timedelta(days=number)
+        name = f"{created:%Y%m%d-%H%M%S}-night"
+        workload = {"name": "chat-vllm", "slo": {}, "seed": 0}
+        study = {"label": "chat-vllm", "folder": "01-chat-vllm", "models": [["/models/head", "d1"]]}
+        header = NightHeader(name, created.isoformat(), "night", "plan", {}, "", "", (study,), host)
+        with NightStore.create(reports, header) as night:
+            at = StudyHeader(name, created.isoformat(), "chat-vllm", "hash", workload, "", 0, host,
+                             ({"name": "vllm", "version": "0.32.0"},))  # fmt: skip
+            with StudyStore.create(night.study_folder(0), at) as store:
+                for place, spec in enumerate(specs, 1):
+                    role = "explore" if not spec.is_off else "baseline" if place == 1 else "baseline-again"
+                    store.trial_started(place, spec, "vllm", role, "", (), ())
+                    store.trial_ready(place, 30.0, EngineFacts(version="0.32.0"))
+                    luck = float(np.exp(rng.normal(0, 0.005)))
+                    requests = tuple(request(i, spec, luck) for i in range(REQUESTS))
+                    key = CellKey(Load(8), 0.0)
+                    store.cell_done(place, Cell(key, (0.0, 10.0), requests, ClientHealth(0.001, 0.001, 0.1)))
+                    store.trial_ended(place, "ok")
+                store.study_ended("complete")
+            night.note(STUDY_ENDED, folder="01-chat-vllm", status="complete")
+            night.note(VERDICT, state="green", baseline=None, headline="", gates=[])
+            night.note(ENDED, status="complete")
+
+
+def timed(argv: list[str]) -> dict[str, float]:
+    """Wall seconds and peak GiB of one command in a process of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started_s = time.perf_counter()
+    code = (
+        "import resource, runpy, sys; argv = sys.argv[1:]; "
+        "import subprocess; done = subprocess.run(argv, stdout=subprocess.DEVNULL); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
+    wall_s = time.perf_counter() - started_s
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall_s": round(wall_s, 3), "cpu_s": round(used_s, 3), "peak_gib": round(int(done.stdout) / 2**20, 3)}
+
+
+def measure(reports: Path, nights: int) -> dict[str, Any]:
+    from tuner.run.history_db import FILE, open_database
+    from tuner.run.history_index import rebuild
+
+    started_s = time.perf_counter()
+    rebuild(reports)
+    rebuild_s = time.perf_counter() - started_s
+    with open_database(reports) as database:
+        counts = {t: database.rows(f"SELECT COUNT(*) FROM {t}")[0][0] for t in ("runs", "trials", "cells", "requests")}
+        ids = [row[0] for row in database.rows("SELECT id FROM runs ORDER BY id DESC LIMIT 2")]
+    tuner = [sys.executable, "-m", "tuner"]
+    where = ["--reports", str(reports)]
+    return {
+        "counts": counts,
+        "index_mib": round((reports / FILE).stat().st_size / 2**20, 1),
+        "rebuild_s": round(rebuild_s, 1),
+        "history": timed([*tuner, "history", *where]),
+        "compare": timed([*tuner, "compare", ids[1], ids[0], *where]),
+        "report": timed([sys.executable, "-c", REPORT, str(reports)]),
+        "python_start": timed([*tuner, "--help"]),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nights", type=int, default=500)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="tuner-history-"))
+    try:
+        if not any(folder.glob("*/sweep.json")):
+            write_nights(folder, args.nights)
+        told = measure(folder, args.nights)
+    finally:
+        if args.folder is None:
+            shutil.rmtree(folder)
+    ok = told["history"]["wall_s"] < HISTORY_S and told["report"]["wall_s"] < REPORT_S
+    ok = ok and told["report"]["peak_gib"] < REPORT_GIB
+    told["holds"] = ok
+    if args.json:
+        print(json.dumps(told, indent=2))
+    else:
+        for name, value in told.items():
+            print(f"{name}: {value}")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
