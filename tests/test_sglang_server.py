@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import subprocess
 from dataclasses import dataclass
@@ -16,10 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tuner.engines.base import LaunchOptions
 from tuner.engines.sglang import SglangEngine
+from tuner.engines.sglang_lossy import resolved_reason
+from tuner.measure.lossless import Verified
+from tuner.measure.lossless_greedy import TIE_32_BIT
+from tuner.measure.lossless_records import OffProbe
 from tuner.measure.records import EngineFacts, SpecSteps
 from tuner.run.process import EngineProcess
 from tuner.run.sse import StreamReader
 from tuner.run.stream import Server, open_session, send
+from tuner.run.verify_probe import probe_off, verify_server
+from tuner.run.verify_task import Effort, Task, plain_task
 from tuner.spec.speculation import OFF, SpecConfig, Tree
 
 pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(1500)]
@@ -40,7 +47,8 @@ OPTIONS = LaunchOptions(
 
 @dataclass(frozen=True)
 class Run:
-    """One launch: answers at T = 0 by prompt, one at T = 1, and what the server said of itself before and after."""
+    """One launch: answers at T = 0 by prompt, one at T = 1, and what the server said of itself before and after; then
+    what it answered to the losslessness test."""
 
     texts: tuple[str, ...]
     tokens: tuple[int, ...]
@@ -52,6 +60,13 @@ class Run:
     log: str
     processes: str
     refused: int
+    off: OffProbe | None
+    verified: Verified | None
+
+
+def verify_task() -> Task:
+    plain = plain_task(Effort(prompts=4, tokens=16, samples=256, k=4), (1.0,), 4, 0, TIE_32_BIT)
+    return dataclasses.replace(plain, engine="sglang")
 
 
 def spec_of(arm: str) -> SpecConfig:
@@ -63,7 +78,7 @@ def spec_of(arm: str) -> SpecConfig:
     return specs[arm]
 
 
-async def run_arm(arm: str, folder: Path) -> Run:
+async def run_arm(arm: str, folder: Path, off: OffProbe | None) -> Run:
     engine, target, spec = SglangEngine(real_sglang.environment()), real_sglang.target(), spec_of(arm)
     engine.preflight(target, spec, OPTIONS)
     launch = engine.launch(target, spec, OPTIONS, PORT, KEY)
@@ -89,6 +104,7 @@ async def run_arm(arm: str, folder: Path) -> Run:
             after, info = await get(session, "/metrics"), await get_json(session, "/server_info")
             warm = (await ask(PROMPTS[0], 1.0)).answer()
         assert [answer.error for answer in (*answers, warm)] == [None] * 5
+        verified = await verify_server(server, verify_task(), off, arm) if off is not None else None
         return Run(
             texts=tuple(answer.text for answer in answers),
             tokens=tuple(answer.n_out for answer in answers),
@@ -100,6 +116,8 @@ async def run_arm(arm: str, folder: Path) -> Run:
             log=log.read_text(encoding="utf-8", errors="replace"),
             processes=processes,
             refused=refused,
+            off=await probe_off(server, verify_task()) if arm == "off" else None,
+            verified=verified,
         )
 
 
@@ -118,7 +136,8 @@ async def get_json(session: aiohttp.ClientSession, path: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("sglang")
-    return {arm: asyncio.run(run_arm(arm, folder)) for arm in ("off", "tree", "ngram")}
+    found = {"off": asyncio.run(run_arm("off", folder, None))}
+    return found | {arm: asyncio.run(run_arm(arm, folder, found["off"].off)) for arm in ("tree", "ngram")}
 
 
 def counted(text: str, name: str) -> float:
@@ -179,6 +198,24 @@ def test_temperature_is_ignored_as_labelled(runs: dict[str, Run], arm: str) -> N
     greedy, warm = runs[arm].texts[0], runs[arm].warm_text
     if warm.split()[:1] == greedy.split()[:1]:
         assert warm == greedy
+
+
+@pytest.mark.parametrize("arm", ["tree", "ngram"])
+def test_verify_finds_it_lossless_at_0_and_not_at_1(runs: dict[str, Run], arm: str) -> None:
+    """By the samples alone; the resolved configuration of the running server says the same."""
+    run = runs[arm]
+    assert run.verified is not None
+    assert run.verified.greedy is not None
+    assert (run.verified.greedy.prompts, run.verified.greedy.tokens) == (4, 64)
+    assert [at for at, _ in run.verified.faults()] == [1.0]
+    (sampled,) = run.verified.sampled
+    assert sampled.p_value < 1e-6
+    assert [control.failed for control in run.verified.controls] == [False]
+    assert run.verified.drafted is not None
+    assert run.verified.drafted > 0
+    assert "argmax" in str(resolved_reason(run.info, 1.0))
+    assert resolved_reason(run.info, 0.0) is None
+    assert resolved_reason(runs["off"].info, 1.0) is None
 
 
 def test_resolved_values_are_those_of_the_arm(runs: dict[str, Run]) -> None:

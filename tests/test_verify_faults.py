@@ -15,7 +15,7 @@ from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict,
 from tuner.prompts import Prompt
 from tuner.run.stream import Server
 from tuner.run.verify_ask import read_choice
-from tuner.run.verify_probe import Deadline, probe_off, verify_server
+from tuner.run.verify_probe import probe_off, verify_server
 from tuner.run.verify_task import Effort, Task, constraint, make_task, plain_task, seed_of, what_is_wrong
 
 SIM = Sim(base_s=0.001, slope=0.0, prefill_s=0.0)
@@ -34,7 +34,7 @@ def with_json(plain: Task, timeout_s: float = 5.0) -> Task:
 
 
 def verify(
-    faults: Faults, asked: Task, flavour: str = "vllm", spec: Speculation = EAGLE3, deadline: Deadline | None = None
+    faults: Faults, asked: Task, flavour: str = "vllm", spec: Speculation = EAGLE3, sampling_s: float | None = None
 ) -> tuple[OffProbe, Verified]:
     async def run() -> tuple[OffProbe, Verified]:
         sound = Config(sim=SIM, flavour=flavour)
@@ -42,7 +42,7 @@ def verify(
         async with mock_engine(sound) as off_engine, mock_engine(broken) as spec_engine:
             off = await probe_off(Server(off_engine.url, None, "mock-model"), asked)
             server = Server(spec_engine.url, None, "mock-model")
-            return off, await verify_server(server, asked, off, "eagle3 N=3", deadline=deadline)
+            return off, await verify_server(server, asked, off, "eagle3 N=3", sampling_s=sampling_s)
 
     return asyncio.run(run())
 
@@ -136,7 +136,7 @@ def test_a_server_that_drafts_nothing_proves_nothing() -> None:
 
 
 def test_time_that_is_up_ends_sampling_with_what_there_is() -> None:
-    _, verified = verify(Faults(), task(samples=1024, prompts=2), deadline=Deadline(0.1))
+    _, verified = verify(Faults(), task(samples=1024, prompts=2), sampling_s=0.1)
     assert whys(verified) == []
     assert verified.greedy is not None
     assert sum(s.second for s in verified.sampled) < 1024

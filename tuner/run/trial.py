@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import aiohttp
 
 from tuner.decide.plan import Ask
 from tuner.engines import engine_for
@@ -18,11 +17,13 @@ from tuner.engines.base import Engine, Launch
 from tuner.engines.environments import Environment
 from tuner.errors import EngineError
 from tuner.measure.records import Cell, CellKey, EngineFacts, SpecSteps
+from tuner.run.gate import check_output
 from tuner.run.load import CellAborted, measure_cell
 from tuner.run.process import EngineProcess, EngineStartError, free_port
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.schedules import on_disk
+from tuner.run.server_facts import get_json
 from tuner.run.store import StudyStore
 from tuner.run.stream import Server
 from tuner.spec.speculation import SpecConfig
@@ -95,8 +96,10 @@ class _Running:
             ready_timeout_s=self.question.workload.engine_options.ready_timeout_s,
             on_wait=lambda waited_s: self.notify(Event("waiting", "engine starts", waited_s)),
         )
+        started_s = time.monotonic()
         async with process:
-            info = await self._server_info()
+            path = self.engine.info_path()
+            info = await get_json(self._server(), path) if path else None
             self.facts = self.engine.read_facts(process.log_text(), info)
             self.store.trial_ready(self.plan.number, process.ready_s, self.facts)
             self.notify(Event("ready", f"ready after {process.ready_s:.0f} s", process.ready_s))
@@ -104,7 +107,14 @@ class _Running:
                 if self.plan.has_time is not None and not self.plan.has_time(key):
                     return f"{STOPPED}: the time was up after {done} of {len(self.plan.keys)} cells"
                 await self._cell(process, key, done)
+            await check_output(
+                self.question, self.plan.environment, self.plan.ask.spec, self.plan.number, self._server(), self.store,
+                self.notify, time.monotonic() - started_s,
+            )  # fmt: skip
         return "ok"
+
+    def _server(self) -> Server:
+        return Server(self.launch.url, self.api_key, self.launch.served_name)
 
     async def _cell(self, process: EngineProcess, key: CellKey, done: int) -> None:
         """Measure one cell; an engine that dies meanwhile ends it at once."""
@@ -131,7 +141,7 @@ class _Running:
     async def _measure(self, key: CellKey, where: str) -> Cell:
         spec: SpecConfig = self.plan.ask.spec
         plan = self.question.plan(key, dict(self.engine.request_extras(spec)))
-        server = Server(self.launch.url, self.api_key, self.launch.served_name)
+        server = self._server()
 
         def read_spec(events: Sequence[Mapping[str, Any]]) -> SpecSteps | None:
             return None if spec.is_off else self.engine.read_spec_steps(events, spec)
@@ -143,19 +153,3 @@ class _Running:
         options = self.question.options(self.plan.environment)
         lossy = self.engine.lossy(spec, options, key.temperature, plan.sampling)
         return dataclasses.replace(cell, lossy=lossy)
-
-    async def _server_info(self) -> Mapping[str, Any] | None:
-        """What the server says of itself over HTTP, where its adapter names a path for it."""
-        path = self.engine.info_path()
-        if path is None:
-            return None
-        headers = {"Authorization": f"Bearer {self.api_key}"}
-        timeout = aiohttp.ClientTimeout(total=10)
-        try:
-            async with (
-                aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
-                session.get(self.launch.url + path) as response,
-            ):
-                return dict(await response.json()) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError):
-            return None

@@ -27,7 +27,7 @@ DRAFTING = ("vllm:spec_decode_num_drafts_total", "sglang:spec_verify_calls_total
 
 
 class Deadline:
-    """When to stop asking for samples; never in the middle of a greedy pass. None: when all are in."""
+    """When to stop asking for samples, counted from now. None: when all are in."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._ends_s = None if seconds is None else time.monotonic() + seconds
@@ -37,9 +37,11 @@ class Deadline:
         return self._ends_s is not None and time.monotonic() >= self._ends_s
 
 
-async def probe_off(server: Server, task: Task, deadline: Deadline | None = None) -> OffProbe:
-    """Everything off is asked: greedily and for samples at two concurrencies each, and bound to grammars."""
-    until = deadline or Deadline()
+async def probe_off(server: Server, task: Task, sampling_s: float | None = None) -> OffProbe:
+    """Everything off is asked: greedily and for samples at two concurrencies each, and bound to grammars.
+
+    `sampling_s`: what sampling may take at each temperature; None: until all samples are in.
+    """
     async with open_session(server) as session:
         greedy = await _greedy(session, server, task, task.concurrency, scores=task.gaps)
         again = await _greedy(session, server, task, task.other, scores=False, names=_by_name(greedy))
@@ -48,6 +50,7 @@ async def probe_off(server: Server, task: Task, deadline: Deadline | None = None
             halves = []
             for arm, slots in (("off", task.concurrency), ("off again", task.other)):
                 have: dict[str, list[Any]] = {}
+                until = Deadline(sampling_s and sampling_s / 2)
                 await _draw(session, server, task, temperature, arm, slots, have, task.each // 2, until)
                 halves.append(_fixed(have))
             samples.append(Samples(temperature, tuple(halves)))
@@ -61,14 +64,15 @@ async def verify_server(
     setting: str,
     labels: Sequence[tuple[float, str]] = (),
     comparisons: int = 1,
-    deadline: Deadline | None = None,
+    sampling_s: float | None = None,
 ) -> Verified:
-    """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures in the whole run.
+    """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures in the whole run;
+    `sampling_s`: as in `probe_off`.
 
     A server that dies or hangs is a verdict and no error. Samples are looked at as they grow, and an obvious fault
     ends them.
     """
-    probe = _Spec(server, task, off, setting, ALPHA / max(1, comparisons), deadline or Deadline())
+    probe = _Spec(server, task, off, setting, ALPHA / max(1, comparisons), sampling_s)
     unsafe = None
     try:
         async with open_session(server) as session:
@@ -85,10 +89,10 @@ class _Spec:
     """The state of a speculating server's test: what was found before it died stays."""
 
     def __init__(
-        self, server: Server, task: Task, off: OffProbe, setting: str, alpha: float, deadline: Deadline
+        self, server: Server, task: Task, off: OffProbe, setting: str, alpha: float, sampling_s: float | None
     ) -> None:
         self.server, self.task, self.off, self.setting = server, task, off, setting
-        self.alpha, self.deadline = alpha, deadline
+        self.alpha, self.sampling_s = alpha, sampling_s
         self.greedy: GreedyResult | None = None
         self.structured: Structured | None = None
         self.drafted: int | None = None
@@ -117,14 +121,14 @@ class _Spec:
         """The last look that was needed; None where off has no samples."""
         off = {prompt: texts for prompt, texts in samples.all.items() if texts}
         most, have = max((len(texts) for texts in off.values()), default=0), dict[str, list[Any]]()
-        result = None
+        result, until = None, Deadline(self.sampling_s)
         for look, share in enumerate(LOOKS):
             wanted, last = -(-int(most * share * 8) // 8), look == len(LOOKS) - 1
             await _draw(
                 session, self.server, self.task, samples.temperature, self.setting, self.task.concurrency, have,
-                wanted, self.deadline,
+                wanted, until,
             )  # fmt: skip
-            if self.deadline.passed and not last:
+            if until.passed and not last:
                 look, last = len(LOOKS) - 1, True
             result = compare_sampled(off, _fixed(have), samples.temperature, self.task.k, look, self.alpha)
             if result.failed or last:
@@ -169,7 +173,7 @@ async def _draw(
 
     async def one(prompt: str, body: Mapping[str, Any], seeded: bool, number: int) -> None:
         async with gate:
-            if until.passed:
+            if until.passed and number > 0:  # every prompt gets its first samples, however late it is
                 return
             sent = {**body, "temperature": temperature, "n": choices}
             if seeded:

@@ -1,0 +1,74 @@
+"""The losslessness gate inside a study: a line with n and power beside the speed-up, and no advice for what fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SIM, Bench
+
+from tuner.run.store import StudyStore
+
+#: Fast enough that an eighth of a launch gives some hundred samples.
+FAST = {**SIM, "base_s": 0.002, "prefill_s": 0.0, "crowding": 0.0}
+
+
+def workload(bench: Bench, *faults: str, temperatures: tuple[float, ...] = (0, 1)) -> Path:
+    return bench.workload(
+        drafts=[{"method": "eagle3", "model": "./head", "n": 3}],
+        traffic={"concurrency": [16], "prompts": [{"set": "chat"}], "max_output_tokens": 24},
+        sampling={"temperatures": list(temperatures)},
+        measure={"requests": 32, "waves": 2, "warmup_requests": 1},
+        engine_options={"env": {"MOCK_ENGINE_SIM": json.dumps(FAST), "MOCK_ENGINE_FAULTS": ",".join(faults)}},
+    )
+
+
+def study(bench: Bench, path: Path) -> tuple[dict[str, Any], StudyStore]:
+    done = bench.tuner("recommend", path, "--json", "--launches", 3)
+    assert done.returncode == 0, done.stderr
+    (folder,) = bench.studies()
+    return json.loads(done.stdout), StudyStore.read(folder)
+
+
+def of(store: StudyStore, event: str) -> list[dict[str, Any]]:
+    return [e for e in store.events() if e["event"] == event]
+
+
+def test_a_sound_setting_carries_its_line_into_report_and_skill(bench: Bench) -> None:
+    told, store = study(bench, workload(bench))
+    assert told["verdict"] == "on"
+    line = told["losslessness"]
+    assert line.startswith(
+        "eagle3 N=3 lossless, as far as tested (temperature 0: 0 of 8 answers (256 tokens) part from"
+    )
+    assert "temperature 1: " in line
+    assert "in total variation would have been caught with probability" in line
+    for text in (
+        (store.folder / "report.md").read_text(),
+        (bench.folder / "outputs/skill-eagle3-tuner.md").read_text(),
+    ):
+        assert f"Output still the target's: {line}." in text
+    (verified,) = of(store, "verified")
+    assert verified["verified"]["drafted"] > 0
+    assert len(of(store, "off_probed")) == 1  # off again is not asked again
+    assert of(store, "verify_skipped") == []
+
+
+@pytest.mark.parametrize(("fault", "sound"), [("spec_greedy", {0.0}), ("stale_kv_every=20", set())])
+def test_what_fails_is_never_advised(bench: Bench, fault: str, sound: set[float]) -> None:
+    """An ignored temperature is wrong above 0 alone; a stale cache is wrong everywhere. Both are as fast as ever."""
+    told, store = study(bench, workload(bench, fault))
+    assert {cell["cell"]["temperature"] for cell in told["cells"] if cell["on"]} <= sound
+    assert told["best"]["config"]["method"] == "off"
+    assert "eagle3 N=3 NOT LOSSLESS: " in told["losslessness"]
+    (trial,) = [t for t in store.trials() if not t.spec.is_off]
+    assert {cell.key.temperature for cell in trial.cells if cell.lossy} == {0.0, 1.0} - sound
+    assert any("the output is not the target's" in caution for caution in told["cautions"])
+
+
+def test_only_temperatures_that_are_served_are_tested(bench: Bench) -> None:
+    told, store = study(bench, workload(bench, temperatures=(0,)))
+    assert "temperature 1" not in told["losslessness"]
+    assert of(store, "verified")[0]["verified"]["sampled"] == []

@@ -1,0 +1,94 @@
+"""Losslessness on a real vLLM: sound settings pass greedily and at temperature 1; the build as shipped does not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+import real_vllm
+
+from tuner.engines.base import LaunchOptions
+from tuner.engines.vllm import VllmEngine
+from tuner.measure.lossless import Verified
+from tuner.measure.lossless_greedy import TIE_32_BIT
+from tuner.report.lossless_text import line
+from tuner.run.process import EngineProcess, free_port
+from tuner.run.stream import Server
+from tuner.run.verify_probe import probe_off, verify_server
+from tuner.run.verify_task import Effort, Task, plain_task
+from tuner.spec.speculation import OFF, SpecConfig
+
+pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(1800)]
+
+EAGLE3 = SpecConfig("eagle3", n=3, draft=str(real_vllm.HEAD))
+NGRAM = SpecConfig("ngram", n=3, options=(("prompt_lookup_max", 4), ("prompt_lookup_min", 1)))
+AS_SHIPPED = "eagle3 as shipped"
+RUNNING = 32
+
+
+def task() -> Task:
+    plain = plain_task(Effort(prompts=12, tokens=32, samples=768, k=4), (1.0,), RUNNING, 0, TIE_32_BIT)
+    return dataclasses.replace(plain, engine="vllm")
+
+
+@contextlib.asynccontextmanager
+async def serving(spec: SpecConfig, log: Path, env: Mapping[str, str]) -> AsyncIterator[Server]:
+    engine = VllmEngine(real_vllm.environment())
+    options = LaunchOptions(RUNNING, max_model_len=2048, args=real_vllm.ARGS, env=tuple(env.items()))
+    launch = engine.launch(str(real_vllm.target()), spec, options, free_port(), real_vllm.KEY)
+    ready = engine.ready_path()
+    async with EngineProcess(launch, log, ready_path=ready, ready_timeout_s=real_vllm.READY_S):
+        yield Server(launch.url, real_vllm.KEY, launch.served_name)
+
+
+async def verify_all(folder: Path) -> dict[str, Verified]:
+    found, asked = {}, task()
+    async with serving(OFF, folder / "off.log", {}) as server:
+        off = await probe_off(server, asked)
+    runs = {EAGLE3.label: (EAGLE3, {}), NGRAM.label: (NGRAM, {}), AS_SHIPPED: (EAGLE3, {"TUNER_CORRECTIONS": "off"})}
+    for name, (spec, env) in runs.items():
+        async with serving(spec, folder / "engine.log", env) as server:
+            found[name] = await verify_server(server, asked, off, name, comparisons=len(runs))
+    return found
+
+
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verified]:
+    found = asyncio.run(verify_all(tmp_path_factory.mktemp("verify")))
+    for one in found.values():
+        print(line(one))
+    return found
+
+
+@pytest.mark.parametrize("label", [EAGLE3.label, NGRAM.label])
+def test_a_corrected_engine_passes_and_states_its_power(verified: dict[str, Verified], label: str) -> None:
+    one = verified[label]
+    assert list(one.faults()) == [], line(one)
+    assert one.greedy is not None
+    assert (one.greedy.prompts, one.greedy.floor_prompts) == (12, 12)
+    assert all(d.gap is not None for d in one.greedy.divergences)  # every divergence is told apart from a fault
+    (sampled,) = one.sampled
+    assert sampled.second >= 768
+    assert sampled.caught is not None
+    assert sampled.caught < 0.25
+    assert one.drafted is not None
+    assert one.drafted > 100  # the equality was put to the test
+    assert f"would have been caught with probability {sampled.power():.2g}" in line(one)
+
+
+def test_the_build_as_shipped_is_caught_above_temperature_0_alone(verified: dict[str, Verified]) -> None:
+    """Its sampler reads uninitialised temperatures under speculation; greedy verification does not use them."""
+    one = verified[AS_SHIPPED]
+    assert [at for at, _ in one.faults()] == [1.0], line(one)
+    assert one.fault(0.0) is None
+    (sampled,) = one.sampled
+    assert sampled.p_value < 1e-6
+    assert sampled.look < 3  # an obvious fault ends the sampling early
+
+
+def test_off_agrees_with_itself_by_the_same_test(verified: dict[str, Verified]) -> None:
+    assert [control.failed for control in verified[EAGLE3.label].controls] == [False]

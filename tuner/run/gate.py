@@ -1,0 +1,121 @@
+"""The losslessness gate of a study: while an engine is up for its cells, is its output still the target's?
+
+Off is asked at its first launch, every other setting after its own cells; no launch is added. What fails is journaled,
+and the store labels the setting's cells with it, so that nothing ever advises it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.engines import engine_for
+from tuner.engines.environments import Environment
+from tuner.errors import TunerError
+from tuner.measure.lossless import Verified
+from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
+from tuner.run.files import json_line, write_atomic
+from tuner.run.journal import Event as JournalEvent
+from tuner.run.progress import Event, Notify
+from tuner.run.question import Question
+from tuner.run.store import VERIFIED, StudyStore
+from tuner.run.stream import Server
+from tuner.run.verify_probe import probe_off, verify_server
+from tuner.run.verify_task import Effort, Task, task_of
+from tuner.spec.speculation import SpecConfig
+
+#: Sampling may take this share of what its launch took; the greedy answers come on top and are few.
+SHARE = 1 / 8
+LEAST_S = 0.5
+#: Few greedy answers, and at most so many samples: a study asks every setting it launches.
+EFFORT = Effort(prompts=8, tokens=32, samples=8192, k=5)
+OFF_PROBED, SKIPPED = "off_probed", "verify_skipped"
+FILE = "off-answers.json"
+
+
+async def check_output(
+    question: Question,
+    environment: Environment,
+    spec: SpecConfig,
+    number: int,
+    server: Server,
+    store: StudyStore,
+    notify: Notify,
+    launch_s: float,
+) -> None:
+    """Ask the server of launch `number` what the gate asks, once a setting and study. `launch_s`: what the launch took.
+
+    What cannot be tested is journaled with its reason, and stops no study.
+    """
+    events = store.events()
+    if _done(events, environment.name, spec):
+        return
+    args = question.options(environment).args
+    task = task_of(question, environment.engine, args, EFFORT, question.workload.sampling.temperatures)
+    sampling_s = max(LEAST_S, SHARE * launch_s) / max(1, len(task.temperatures))
+    try:
+        if spec.is_off:
+            off = await probe_off(server, task, sampling_s)
+            write_atomic(store.trial_folder(number) / FILE, json_line(off_to_dict(off)))
+            store.note(OFF_PROBED, number=number, engine=environment.name)
+            return
+        await _verify(question, environment, spec, number, server, store, task, notify, sampling_s)
+    except TunerError as error:
+        store.note(SKIPPED, number=number, engine=environment.name, spec=spec.to_dict(), why=str(error))
+        notify(Event("note", f"output not verified: {error}"))
+
+
+async def _verify(
+    question: Question, environment: Environment, spec: SpecConfig, number: int, server: Server, store: StudyStore,
+    task: Task, notify: Notify, sampling_s: float,
+) -> None:  # fmt: skip
+    off = off_answers(store, environment.name)
+    if off is None:
+        return
+    settings = max(1, question.workload.budget.launches - 2)
+    comparisons = settings * max(1, len(task.temperatures))
+    labels = _labels(question, environment, spec)
+    known = {at for at, _ in labels}  # what the configuration gives away needs no samples
+    asked = dataclasses.replace(off, samples=tuple(s for s in off.samples if s.temperature not in known))
+    verified = await verify_server(server, task, asked, spec.label, labels, comparisons, sampling_s)
+    store.note(
+        VERIFIED, number=number, engine=environment.name, spec=spec.to_dict(), verified=verified_to_dict(verified)
+    )
+    if not verified.ok:
+        _, why = next(verified.faults())
+        notify(Event("note", f"NOT the target's output, and never advised: {why}"))
+
+
+def _labels(question: Question, environment: Environment, spec: SpecConfig) -> list[tuple[float, str]]:
+    engine, options, sampling = engine_for(environment), question.options(environment), question.workload.sampling
+    reasons = {t: engine.lossy(spec, options, t, sampling.body(t)) for t in dict.fromkeys(sampling.temperatures)}
+    return [(t, why) for t, why in reasons.items() if why]
+
+
+def off_answers(store: StudyStore, engine: str) -> OffProbe | None:
+    """What off answered on this engine earlier in the study; None where it was not asked."""
+    for event in store.events():
+        if event["event"] == OFF_PROBED and event["engine"] == engine:
+            text = (store.trial_folder(event["number"]) / FILE).read_text(encoding="utf-8")
+            return off_from_dict(json.loads(text))
+    return None
+
+
+def verdicts(store: StudyStore, engine: str) -> dict[SpecConfig, Verified]:
+    """Every setting of an engine that was tested in the study."""
+    found = {}
+    for event in store.events():
+        if event["event"] == VERIFIED and event["engine"] == engine:
+            found[SpecConfig.from_dict(event["spec"])] = verified_from_dict(event["verified"])
+    return found
+
+
+def _done(events: Sequence[JournalEvent], engine: str, spec: SpecConfig) -> bool:
+    def same(event: dict[str, Any]) -> bool:
+        if spec.is_off:
+            return bool(event["event"] == OFF_PROBED and event["engine"] == engine)
+        return bool(event["event"] == VERIFIED and event["engine"] == engine and event["spec"] == spec.to_dict())
+
+    return any(same(event) for event in events)
