@@ -11,6 +11,7 @@ import pytest
 from cells import cell, request
 
 from tuner.decide.evidence import Evidence, gather
+from tuner.decide.outline import outline
 from tuner.decide.plan import ask
 from tuner.decide.plan_schedule import ScheduleProspect, schedule_of, schedule_prospect
 from tuner.decide.rank import recommend
@@ -109,6 +110,15 @@ def test_the_study_asks_for_the_schedule_when_nothing_else_can_win_and_once_only
     again = ask((ARM,), after, 4, vllm)
     assert again is not None
     assert again.role == "baseline-again"
+
+
+def test_the_plan_lists_the_schedule_next_and_says_it_may_come() -> None:
+    measured = [trial(4, ARM.at(3), {C1: 3, C8: 3}, "confirm"), trial(5, ARM.at(1), {C1: 1, C8: 1}, "confirm")]
+    asks, _ = outline((ARM,), told(*measured), 4, vllm)
+    assert [one.role for one in asks] == ["schedule", "baseline-again"]
+    _, then = outline((ARM,), gather([], "tpot_p50"), 6, vllm)
+    assert "of N by load where the best N changes with it" in then
+    assert "N by load" not in outline((ARM,), gather([], "tpot_p50"), 6)[1]
 
 
 def judged(*more: Trial) -> tuple[ScheduleVerdict, SpecConfig]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from tuner.decide.schedule import stretches_text
 from tuner.decide.schedule_verdict import ScheduleVerdict
 from tuner.decide.turns import LoadTurn, load_turns, temperature_turns
+from tuner.measure.records import Load
 from tuner.report.data import ReportInput
-from tuner.report.figures import NOT_MEASURED, cell_text, ms, ratio
+from tuner.report.figures import NOT_MEASURED, cell_text, loads_text, ms, ratio
 from tuner.report.tables import Table, table
 
 
@@ -49,12 +50,12 @@ def _loads(data: ReportInput) -> Iterator[str]:
 
 
 def _temperatures(data: ReportInput) -> Iterator[str]:
-    said: dict[str, list[str]] = {}
+    said: dict[str, list[Load]] = {}
     for turn in temperature_turns(data.verdicts):
         if turn.switch.first_off is not None and turn.switch.last_on is not None:
-            said.setdefault(turn.switch.text, []).append(turn.load.text)
+            said.setdefault(turn.switch.text, []).append(turn.load)
     for text, loads in said.items():
-        yield f"Temperature: at {', '.join(loads)} {text}."
+        yield f"Temperature: at {loads_text(loads)} {text}."
     temperatures = {v.key.temperature for v in data.verdicts}
     if not said and len(temperatures) > 1:
         shown = ", ".join(f"{t:g}" for t in sorted(temperatures))
