@@ -48,7 +48,7 @@ def engines_verdict(duelled: Sequence[Duel], engines: Sequence[str]) -> str:
         if best in (duel.first, duel.second) and duel.ratio:
             other = duel.first if duel.second == best else duel.second
             forward = duel.ratio if duel.second == best else duel.ratio.inverse()
-            gains.append(f"{ratio(forward)} {other}")
+            gains.append(f"{ratio(forward)} against {other}")
     return f"{best} is the best engine, each at its own advised setting: {'; '.join(gains)}."
 
 
