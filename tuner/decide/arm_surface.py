@@ -10,9 +10,10 @@ from tuner.decide.prospects import cell_of
 from tuner.decide.step_line import StepPoint
 from tuner.decide.surface import CostSurface, fit_surface
 from tuner.measure.acceptance import pool
+from tuner.measure.split_rule import split_taus
 from tuner.measure.statistics import Estimate
 from tuner.spec.candidates import Arm
-from tuner.spec.speculation import OFF
+from tuner.spec.speculation import LOOKUP_METHODS, OFF
 
 
 def step_surface(arm: Arm, evidence: Evidence) -> CostSurface | None:
@@ -43,6 +44,8 @@ def _taus(arm: Arm, evidence: Evidence, temperature: float) -> list[float]:
         cells = [cell_of(evidence, spec, key) for key in evidence.keys if key.temperature == temperature]
         counts = pool([cell.counts for cell in cells if cell is not None and cell.counts is not None])
         steps = counts and (counts.verify_steps or counts.drafting_steps)
+        if counts and steps and spec.method in LOOKUP_METHODS:
+            return split_taus(counts.reached, counts.drafting_steps, steps)
         if counts and steps:
             return [1 + sum(counts.reached[:n]) / steps for n in range(1, spec.n + 1)]
     return []

@@ -12,6 +12,7 @@ from tuner.measure.alpha_file import AlphaFile
 from tuner.measure.profile import profiles
 from tuner.report.data import ReportInput
 from tuner.run.files import write_atomic
+from tuner.spec.speculation import LOOKUP_METHODS
 
 
 def write_alpha_files(data: ReportInput, folder: Path) -> None:
@@ -38,7 +39,8 @@ def alpha_files(data: ReportInput) -> Iterator[tuple[str, AlphaFile]]:
 
 def _of(data: ReportInput, one: Tried) -> AlphaFile | None:
     cells = [cell for key in one.cells if (cell := one.trial.cell(key)) is not None]
-    buckets = profiles(cells, one.spec.n, data.header.seed)
+    lookup = one.spec.method in LOOKUP_METHODS
+    buckets = profiles(cells, one.spec.n, data.header.seed, lookup=lookup)
     if not buckets:
         return None
     workload, environment = data.workload, data.environment
