@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ from tuner.decide.plan import ask, predictions
 from tuner.decide.rank import Recommendation, recommend
 from tuner.spec.speculation import OFF, SpecConfig
 
+#: Seed, number of the truth, launch noise.
+Place = tuple[int, int, float]
 BUDGET = len(SETTINGS) // 3
 PLANNER, CHECKS = "tuner", "checks"
 NOISE_BANDS = (0.01, 0.02, 0.05, 0.1001)
@@ -87,11 +90,11 @@ def check_intervals(truth: Truth, evidence: Evidence, told: Recommendation) -> d
         p = unseen[int(rng.integers(len(unseen)))]
         true_s = truth.means_s[p.spec][places[p.key]]
         found["predicted"] = float(p.tpot_s.low <= true_s <= p.tpot_s.high)
-        found["error"] = abs(p.tpot_s.value / true_s - 1)
+        found["error"] = float(abs(p.tpot_s.value / true_s - 1))
     return found
 
 
-def run_one(place: tuple[int, int, float]) -> dict[str, dict[str, float]]:
+def run_one(place: Place) -> dict[str, dict[str, float]]:
     """All strategies on one truth. `place`: (seed, number, launch noise)."""
     seed, number, launch_noise = place
     world = truth(seed * 1_000_003 + number, launch_noise)
@@ -104,6 +107,20 @@ def run_one(place: tuple[int, int, float]) -> dict[str, dict[str, float]]:
         found[name] = {"regret": regret(world, rival(world, used, seed)), "launches": float(launches)}
     checks = check_intervals(world, evidence, told) | {"false win": float(equal_arms(world))}
     return found | {CHECKS: checks | {"noise": world.laws.noise}}
+
+
+def run_all(places: Sequence[Place], workers: int | None, kept: Path | None) -> list[dict[str, Any]]:
+    """Rows in the order of `places`. `kept`: one line a finished truth; those that are there are not run again."""
+    lines = kept.read_text(encoding="utf-8").splitlines() if kept and kept.exists() else []
+    done: dict[Place, dict[str, Any]] = {tuple(one["place"]): one["row"] for one in map(json.loads, lines)}
+    missing = [place for place in places if place not in done]
+    with ProcessPoolExecutor(workers) as pool:
+        for place, row in zip(missing, pool.map(run_one, missing, chunksize=4), strict=True):
+            done[place] = row
+            if kept:
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"place": place, "row": row}) + "\n")
+    return [done[place] for place in places]
 
 
 def summary(rows: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
@@ -172,12 +189,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--launch-noise", type=float, default=0.0, help="launches differ as a whole, sd as a share")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes; results do not depend on it")
+    parser.add_argument("--rows", type=Path, help="file of finished truths, to go on with when run again")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     started_s, at = time.perf_counter(), conditions()
     places = [(options.seed, number, options.launch_noise) for number in range(options.truths)]
-    with ProcessPoolExecutor(options.workers) as pool:
-        rows = list(pool.map(run_one, places, chunksize=4))
+    rows = run_all(places, options.workers, options.rows)
     result: dict[str, Any] = {
         "truths": options.truths,
         "seed": options.seed,
