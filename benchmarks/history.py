@@ -53,8 +53,11 @@ assert len(data.trend) > 1 and "| study | setting |" in page
 
 
 def write_nights(reports: Path, nights: int) -> None:
-    """Nights of off, 18 settings and off again. One night's records are the text of all, TPOT scaled by each's luck."""
+    """Nights of off, 18 settings and off again, in the store's own files. A launch has one of eight kinds of luck, and
+    its records are written as they were the first time: making them anew would take most of an hour.
+    """
     from tuner.measure.records import Cell, CellKey, ClientHealth, EngineFacts, Load, RequestRecord, SpecSteps
+    from tuner.run.cell_files import write_cell
     from tuner.run.host import HostFacts
     from tuner.run.store import StudyStore
     from tuner.run.study_header import StudyHeader
@@ -74,6 +77,18 @@ def write_nights(reports: Path, nights: int) -> None:
         return RequestRecord(i, f"chat/{i:03d}", "chat", "measured", 0.0, 0.0, chunks[-1][0], chunks, 40, 33, "length",
                              spec=steps)  # fmt: skip
 
+    written: dict[tuple[str, int], tuple[dict[str, Any], bytes]] = {}
+
+    def records(spec: SpecConfig, luck: int) -> tuple[dict[str, Any], bytes]:
+        """(the cell's line in the journal, its file), both as the store writes them."""
+        if (spec.label, luck) not in written:
+            requests = tuple(request(i, spec, float(np.exp(0.003 * (luck - 3.5)))) for i in range(REQUESTS))
+            cell = Cell(CellKey(Load(8), 0.0), (0.0, 10.0), requests, ClientHealth(0.001, 0.001, 0.1))
+            with tempfile.TemporaryDirectory() as folder:
+                short = write_cell(Path(folder), cell, None)
+                written[spec.label, luck] = short, next(Path(folder).iterdir()).read_bytes()
+        return written[spec.label, luck]
+
     for number in range(nights):
         created = start + timedelta(days=number)
         name = f"{created:%Y%m%d-%H%M%S}-night"
@@ -88,10 +103,9 @@ def write_nights(reports: Path, nights: int) -> None:
                     role = "explore" if not spec.is_off else "baseline" if place == 1 else "baseline-again"
                     store.trial_started(place, spec, "vllm", role, "", (), ())
                     store.trial_ready(place, 30.0, EngineFacts(version="0.32.0"))
-                    luck = float(np.exp(rng.normal(0, 0.005)))
-                    requests = tuple(request(i, spec, luck) for i in range(REQUESTS))
-                    key = CellKey(Load(8), 0.0)
-                    store.cell_done(place, Cell(key, (0.0, 10.0), requests, ClientHealth(0.001, 0.001, 0.1)))
+                    short, lines = records(spec, int(rng.integers(8)))
+                    (store.trial_folder(place) / f"requests-{short['label']}.jsonl").write_bytes(lines)
+                    store.note("cell_done", number=place, **short)
                     store.trial_ended(place, "ok")
                 store.study_ended("complete")
             night.note(STUDY_ENDED, folder="01-chat-vllm", status="complete")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import UserError
 from tuner.run.history_db import FILE, TABLES, URL_VARIABLE, Database, open_database
-from tuner.run.sweep_store import ENDED, HEADER, INTERRUPTED, KEPT_FIGURES, TAGGED, VERDICT, NightStore
+from tuner.run.sweep_store import ENDED, INTERRUPTED, KEPT_FIGURES, TAGGED, VERDICT, NightStore, night_headers
 
 if TYPE_CHECKING:
     from tuner.run.history_rows import StudyRows
@@ -52,7 +52,7 @@ def rebuild(reports: Path) -> Refreshed:
 def refresh(database: Database, reports: Path, told: Callable[[str], None] | None = None) -> Refreshed:
     """Read what changed since the last time. Each study is one transaction: a kill leaves the others as they were."""
     done = Refreshed()
-    nights = {path.parent: path for path in sorted(reports.glob(f"*/{HEADER}"))}
+    nights = {path.parent: path for path in night_headers(reports)}
     studies = list(_studies(reports, nights, done))
     known = dict(database.rows("SELECT folder, stamp FROM studies"))
     for study in studies:

@@ -42,10 +42,6 @@ class PlannedStudy:
     def workload(self) -> Workload:
         return self.question.workload
 
-    @property
-    def settings(self) -> int:
-        return sum(len(arm.configs) for arm in self.question.arms)
-
     def to_dict(self) -> dict[str, Any]:
         """What a night's header says of it; equal for two nights that may be one."""
         return {

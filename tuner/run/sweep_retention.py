@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ def prune(database: Database, reports: Path, name: str, retention: Retention) ->
 
     Tagged nights, the last green one and nights that did not end are never touched.
     """
+    for left in reports.glob(".*.discarded-*"):  # by a prune that was killed
+        shutil.rmtree(left)
     runs = [run for run in list_runs(database, name) if run.kind == "night"]
     kept = _kept_whole(runs)
     told = []

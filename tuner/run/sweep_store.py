@@ -187,10 +187,15 @@ def _made(reports: Path, name: str) -> Path:
     raise UserError(f"{reports} has a hundred nights of this second: start the sweep again")
 
 
+def night_headers(reports: Path) -> list[Path]:
+    """The header of every night; a folder that is being deleted begins with a dot and is none."""
+    return sorted(path for path in reports.glob(f"*/{HEADER}") if not path.parent.name.startswith("."))
+
+
 def find_nights(reports: Path, name: str | None = None) -> list[NightStore]:
     """Readable nights directly below `reports`, oldest first; of one sweep when `name` is given."""
     found = []
-    for path in reports.glob(f"*/{HEADER}"):
+    for path in night_headers(reports):
         try:
             night = NightStore.read(path.parent)
         except UserError:
