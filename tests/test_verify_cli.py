@@ -26,7 +26,7 @@ def engines_left(bench: Bench) -> list[str]:
 
 
 def test_sound_settings_pass_and_are_stored(bench: Bench) -> None:
-    done = bench.tuner("verify", workload(bench), *FEW, "--json")
+    done = bench.tuner("verify", workload(bench), *FEW, "--json", timeout_s=500)
     assert done.returncode == 0, done.stderr + done.stdout
     told = json.loads(done.stdout)
     assert told["ok"] is True
@@ -45,7 +45,9 @@ def test_sound_settings_pass_and_are_stored(bench: Bench) -> None:
 
 
 def test_a_faulty_setting_is_exit_code_1_and_says_where(bench: Bench) -> None:
-    done = bench.tuner("verify", workload(bench, "spec_greedy"), *FEW, "--setting", "eagle3 N=2", "--temperature", 0.8)
+    done = bench.tuner(
+        "verify", workload(bench, "spec_greedy"), *FEW, "--setting", "eagle3 N=2", "--temperature", 0.8, timeout_s=500
+    )
     assert done.returncode == 1, done.stderr
     assert "eagle3 N=2: NOT LOSSLESS: at temperature 0.8 the first 5 tokens are not drawn from" in done.stdout
     assert "ngram" not in done.stdout
@@ -53,7 +55,7 @@ def test_a_faulty_setting_is_exit_code_1_and_says_where(bench: Bench) -> None:
 
 def test_sglang_is_spoken_to_in_its_own_words(bench: Bench) -> None:
     path = workload(bench, engine="mock-sglang", drafts=[{"method": "eagle3", "model": "./head", "n": 3}])
-    done = bench.tuner("verify", path, *FEW, "--temperature", 0, "--json")
+    done = bench.tuner("verify", path, *FEW, "--temperature", 0, "--json", timeout_s=500)
     assert done.returncode == 0, done.stderr + done.stdout
     (one,) = json.loads(done.stdout)["settings"]
     assert one["greedy"]["divergences"] == []
@@ -80,6 +82,9 @@ def test_a_setting_that_the_workload_has_not(bench: Bench) -> None:
     done = bench.tuner("verify", workload(bench), "--setting", "eagle3 N=9")
     assert done.returncode == 2
     assert "no setting 'eagle3 N=9': it has ngram N=3, eagle3 N=1" in done.stderr
+    done = bench.tuner("verify", workload(bench), "--engine", "mock-sglang")
+    assert done.returncode == 2
+    assert "no engine 'mock-sglang': it has mock" in done.stderr
 
 
 def test_an_engine_that_does_not_start_is_exit_code_3(bench: Bench) -> None:
@@ -93,12 +98,12 @@ def test_two_addresses(bench: Bench) -> None:
     spec = json.dumps({"method": "eagle3", "model": "/d", "num_speculative_tokens": 3})
     sim, few = json.dumps(FAST), (*FEW, "--concurrency", 32)
     with mock_process("--sim", sim) as (off, _), mock_process("--sim", sim, "--speculative-config", spec) as (url, _):
-        done = bench.tuner("verify", "--off-url", off, "--spec-url", url, *few)
+        done = bench.tuner("verify", "--off-url", off, "--spec-url", url, *few, timeout_s=500)
         assert done.returncode == 0, done.stderr + done.stdout
         assert f"{url}: lossless, as far as tested" in done.stdout
         assert "would have caught" in done.stdout or "would have been caught" in done.stdout
     broken = ("--fault", "bonus_bias=3", "--speculative-config", spec)
     with mock_process("--sim", sim) as (off, _), mock_process("--sim", sim, *broken) as (url, _):
-        done = bench.tuner("verify", "--off-url", off, "--spec-url", url, *few)
+        done = bench.tuner("verify", "--off-url", off, "--spec-url", url, *few, timeout_s=500)
         assert done.returncode == 1, done.stdout
         assert "NOT LOSSLESS: at temperature 1" in done.stdout

@@ -31,7 +31,7 @@ RUNNING = 32
 
 
 def task() -> Task:
-    plain = plain_task(Effort(prompts=12, tokens=32, samples=768, k=4), (1.0,), RUNNING, 0, TIE_32_BIT)
+    plain = plain_task(Effort(prompts=8, tokens=32, samples=512, k=4), (1.0,), RUNNING, 0, TIE_32_BIT)
     return dataclasses.replace(plain, engine="vllm")
 
 
@@ -49,19 +49,17 @@ async def verify_all(folder: Path) -> dict[str, Verified]:
     found, asked = {}, task()
     async with serving(OFF, folder / "off.log", {}) as server:
         off = await probe_off(server, asked)
-    runs = {EAGLE3.label: (EAGLE3, {}), NGRAM.label: (NGRAM, {}), AS_SHIPPED: (EAGLE3, {"TUNER_CORRECTIONS": "off"})}
+    runs = {AS_SHIPPED: (EAGLE3, {"TUNER_CORRECTIONS": "off"}), EAGLE3.label: (EAGLE3, {}), NGRAM.label: (NGRAM, {})}
     for name, (spec, env) in runs.items():
-        async with serving(spec, folder / "engine.log", env) as server:
+        async with serving(spec, folder / f"{name}.log", env) as server:
             found[name] = await verify_server(server, asked, off, name, comparisons=len(runs))
+        print(line(found[name]), flush=True)
     return found
 
 
 @pytest.fixture(scope="module")
 def verified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verified]:
-    found = asyncio.run(verify_all(tmp_path_factory.mktemp("verify")))
-    for one in found.values():
-        print(line(one))
-    return found
+    return asyncio.run(verify_all(tmp_path_factory.mktemp("verify")))
 
 
 @pytest.mark.parametrize("label", [EAGLE3.label, NGRAM.label])
@@ -69,24 +67,25 @@ def test_a_corrected_engine_passes_and_states_its_power(verified: dict[str, Veri
     one = verified[label]
     assert list(one.faults()) == [], line(one)
     assert one.greedy is not None
-    assert (one.greedy.prompts, one.greedy.floor_prompts) == (12, 12)
+    assert (one.greedy.prompts, one.greedy.floor_prompts) == (8, 8)
     assert all(d.gap is not None for d in one.greedy.divergences)  # every divergence is told apart from a fault
     (sampled,) = one.sampled
-    assert sampled.second >= 768
+    assert sampled.second >= 512
     assert sampled.caught is not None
-    assert sampled.caught < 0.25
+    assert sampled.caught < 0.3
     assert one.drafted is not None
     assert one.drafted > 100  # the equality was put to the test
     assert f"would have been caught with probability {sampled.power():.2g}" in line(one)
 
 
 def test_the_build_as_shipped_is_caught_above_temperature_0_alone(verified: dict[str, Verified]) -> None:
-    """Its sampler reads uninitialised temperatures under speculation; greedy verification does not use them."""
+    """Its sampler reads uninitialised temperatures and top-k under speculation: junk, or the engine dies of it. Greedy
+    verification does not use them."""
     one = verified[AS_SHIPPED]
-    assert [at for at, _ in one.faults()] == [1.0], line(one)
+    assert {at for at, _ in one.faults()} == {1.0}, line(one)
     assert one.fault(0.0) is None
     (sampled,) = one.sampled
-    assert sampled.p_value < 1e-6
+    assert sampled.failed or one.unsafe is not None
     assert sampled.look < 3  # an obvious fault ends the sampling early
 
 

@@ -27,6 +27,7 @@ def verify(
     setting: Annotated[
         list[str] | None, typer.Option(help="Such as 'eagle3 N=3'. Default: each draft at its most tokens.")
     ] = None,
+    engine: Annotated[str | None, typer.Option(help="Which of the workload's engines. Default: its first.")] = None,
     temperature: Annotated[
         list[float] | None, typer.Option(min=0, max=2, help="Above 0. Default: the workload's, or 1; 0 alone: greedy.")
     ] = None,
@@ -55,7 +56,7 @@ def verify(
     from tuner.report.lossless_text import verify_json, verify_text
     from tuner.run.preflight import read_question
     from tuner.run.signals import unwinding_signals
-    from tuner.run.verify import chosen_settings, verify_addresses, verify_workload
+    from tuner.run.verify import chosen_engine, chosen_settings, verify_addresses, verify_workload
     from tuner.run.verify_task import Effort, plain_task
 
     effort = Effort(prompts, tokens, samples, first_k)
@@ -64,9 +65,10 @@ def verify(
         found = asyncio.run(verify_addresses(off_url, spec_url, task, model))
     elif workload is not None and off_url is None and spec_url is None:
         question = read_question(workload)
+        environment = chosen_engine(question, engine)
         specs = chosen_settings(question.arms, setting or ())
         with unwinding_signals(), progress() as notify:
-            found = asyncio.run(verify_workload(question, specs, effort, reports, notify, temperature))
+            found = asyncio.run(verify_workload(question, environment, specs, effort, reports, notify, temperature))
     else:
         raise UserError("give a workload, or both --off-url and --spec-url: see tuner verify --help")
     typer.echo(verify_json(found) if as_json else verify_text(found))

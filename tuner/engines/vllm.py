@@ -29,6 +29,9 @@ SERVED_NAME = "target"
 #: Values of rejection_sample_method whose output is not distributed as the target's (synthetic 0.19, fly 0.33).
 LOSSY_REJECTION = frozenset({"synthetic", "fly"})
 
+#: vLLM's V0 engine had it (to 0.8); greedily it accepts the target's own choice alone.
+TYPICAL = "typical_acceptance_sampler"
+
 
 @dataclass(frozen=True, slots=True)
 class VllmEngine:
@@ -114,6 +117,8 @@ class VllmEngine:
             return f"rejection_sample_method '{method}' does not sample from the target"
         if temperature == 0:
             return None
+        if dict(spec.options).get("acceptance_method") == TYPICAL:
+            return f"{TYPICAL} accepts what is likely enough, not what the target would have sampled"
         environment = self.environment
         if dict(options.env).get("TUNER_CORRECTIONS", "").lower() == "off":
             environment = replace(environment, corrections=())

@@ -32,7 +32,8 @@ class Verified:
 
     `labels`: (temperature, why) of what the resolved configuration alone gives away. `controls`: off against itself by
     the test of the same temperature. `drafted`: steps in which the server drafted during the sampled requests; None:
-    not counted. `unsafe`: why the setting cannot be used for this workload at all: it died or hung on these requests.
+    not counted. `unsafe`: why the setting cannot be used for this workload: it died or hung, asked at temperature
+    `unsafe_at`; None: for answers bound to a grammar.
     """
 
     setting: str
@@ -43,6 +44,7 @@ class Verified:
     structured: Structured | None = None
     drafted: int | None = None
     unsafe: str | None = None
+    unsafe_at: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -69,7 +71,7 @@ class Verified:
     def faults(self) -> Iterator[tuple[float | None, str]]:
         """(temperature, why); None: at any."""
         if self.unsafe:
-            yield None, f"unsafe for this workload: {self.unsafe}"
+            yield self.unsafe_at, f"unsafe for this workload: {self.unsafe}"
         if self.structured is not None and self.structured.broken:
             yield None, f"unsafe for this workload: {_structured(self.structured)}"
         if self.greedy is not None and self.greedy.failed:

@@ -82,6 +82,7 @@ def verified_from_dict(data: Mapping[str, Any]) -> Verified:
         structured=Structured(**structured) if structured else None,
         drafted=data["drafted"],
         unsafe=data["unsafe"],
+        unsafe_at=data["unsafe_at"],
     )
 
 

@@ -1,7 +1,7 @@
 """The losslessness gate of a study: while an engine is up for its cells, is its output still the target's?
 
-Off is asked at its first launch, every other setting after its own cells; no launch is added. What fails is journaled,
-and the store labels the setting's cells with it, so that nothing ever advises it.
+Off is asked at its first launch, every other setting after its own cells if it may be faster; no launch is added. What
+fails is journaled, and the store labels the setting's cells with it, so that nothing ever advises it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from typing import Any
 
 from tuner.engines import engine_for
 from tuner.engines.environments import Environment
-from tuner.errors import TunerError
+from tuner.errors import NotMeasured, TunerError
+from tuner.measure.compare import compare
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
 from tuner.run.files import json_line, write_atomic
 from tuner.run.journal import Event as JournalEvent
+from tuner.run.labelled import VERIFIED
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
-from tuner.run.store import VERIFIED, StudyStore
+from tuner.run.store import StudyStore
 from tuner.run.stream import Server
 from tuner.run.verify_probe import probe_off, verify_server
 from tuner.run.verify_task import Effort, Task, task_of
 from tuner.spec.speculation import SpecConfig
 
 #: Sampling may take this share of what its launch took; the greedy answers come on top and are few.
-SHARE = 1 / 8
+SHARE = 1 / 6
 LEAST_S = 0.5
 #: Few greedy answers, and at most so many samples: a study asks every setting it launches.
 EFFORT = Effort(prompts=8, tokens=32, samples=8192, k=5)
@@ -74,6 +76,8 @@ async def _verify(
     off = off_answers(store, environment.name)
     if off is None:
         return
+    if not may_gain(question, store, environment.name, number):
+        raise NotMeasured(f"{spec.label} is slower than off in every cell: it is not advised whatever it writes")
     settings = max(1, question.workload.budget.launches - 2)
     comparisons = settings * max(1, len(task.temperatures))
     labels = _labels(question, environment, spec)
@@ -92,6 +96,16 @@ def _labels(question: Question, environment: Environment, spec: SpecConfig) -> l
     engine, options, sampling = engine_for(environment), question.options(environment), question.workload.sampling
     reasons = {t: engine.lossy(spec, options, t, sampling.body(t)) for t in dict.fromkeys(sampling.temperatures)}
     return [(t, why) for t, why in reasons.items() if why]
+
+
+def may_gain(question: Question, store: StudyStore, engine: str, number: int) -> bool:
+    """Whether the launch could be better than off somewhere: in one cell the interval of its gain reaches above 1."""
+    workload, trials = question.workload, store.trials()
+    cells = {cell.key: cell for trial in reversed(trials) if trial.spec.is_off and trial.engine == engine
+             for cell in trial.cells}  # fmt: skip
+    pairs = [(cells[c.key], c) for t in trials if t.number == number for c in t.cells if c.key in cells]
+    gains = (compare(a, b, workload.objective, workload.slo.limits(), workload.seed) for a, b in pairs)
+    return any(gain is None or gain.high > 1 for gain in gains)
 
 
 def off_answers(store: StudyStore, engine: str) -> OffProbe | None:

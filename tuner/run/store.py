@@ -21,18 +21,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from tuner.errors import UserError
-from tuner.measure.lossless_records import verified_from_dict
 from tuner.measure.records import Cell, EngineFacts, Trial
 from tuner.run.cell_files import read_cell, write_cell
 from tuner.run.files import sync_folder, write_atomic
 from tuner.run.journal import Event, Journal, WriterLock
+from tuner.run.labelled import with_faults
 from tuner.run.study_header import StudyHeader
 from tuner.spec.speculation import SpecConfig
 
 #: The status of a trial or study that was started, never ended, and is not running.
 INTERRUPTED = "interrupted"
-#: The event that says whether a setting's output is the target's.
-VERIFIED = "verified"
 
 
 class StudyStore:
@@ -167,7 +165,7 @@ class StudyStore:
                 raise UserError(
                     f"{where} is not a whole {event['event']} ({error!r}): restore it from a copy"
                 ) from None
-        return _with_faults(tuple(trials.values()), self.events())
+        return with_faults(tuple(trials.values()), self.events())
 
     def _started(self) -> dict[int, str]:
         return {e["number"]: e["folder"] for e in self.events() if e["event"] == "trial_started"}
@@ -206,29 +204,6 @@ def find_studies(reports: Path) -> list[StudyRow]:
         except UserError as error:
             rows.append(StudyRow(path.parent.name, path.parent, f"unreadable: {error}", "", "", ""))
     return sorted(rows, key=lambda row: (row.created, row.id))
-
-
-def _with_faults(trials: tuple[Trial, ...], events: list[Event]) -> tuple[Trial, ...]:
-    """Every cell of a setting whose output was found not to be the target's says so, at the temperatures concerned."""
-    found = {}
-    for event in events:
-        if event["event"] == VERIFIED:
-            found[event["engine"], SpecConfig.from_dict(event["spec"])] = verified_from_dict(event["verified"])
-    if all(verified.ok for verified in found.values()):
-        return trials
-    labelled = []
-    for trial in trials:
-        verified = found.get((trial.engine, trial.spec))
-        cells = (
-            trial.cells
-            if verified is None
-            else tuple(
-                dataclasses.replace(cell, lossy=cell.lossy or verified.fault(cell.key.temperature))
-                for cell in trial.cells
-            )
-        )
-        labelled.append(dataclasses.replace(trial, cells=cells))
-    return tuple(labelled)
 
 
 def _apply(event: Event, trials: dict[int, Trial]) -> None:

@@ -57,6 +57,14 @@ class Verification:
         }
 
 
+def chosen_engine(question: Question, name: str | None) -> Environment:
+    """The workload's first engine, or the one that is named."""
+    known = {environment.name: environment for environment in question.environments}
+    if name is not None and name not in known:
+        raise UserError(f"the workload has no engine '{name}': it has {', '.join(known)}")
+    return known[name] if name else question.environments[0]
+
+
 def chosen_settings(arms: Sequence[Arm], labels: Sequence[str]) -> tuple[SpecConfig, ...]:
     """Every way to draft once, at its most tokens or its first tree; or those that are named."""
     known = {spec.label: spec for arm in arms for spec in arm.configs}
@@ -70,6 +78,7 @@ def chosen_settings(arms: Sequence[Arm], labels: Sequence[str]) -> tuple[SpecCon
 
 async def verify_workload(
     question: Question,
+    environment: Environment,
     specs: Sequence[SpecConfig],
     effort: Effort,
     reports: Path,
@@ -77,7 +86,6 @@ async def verify_workload(
     temperatures: Sequence[float] | None = None,
 ) -> Verification:
     """Launch off, ask it everything, then every setting in turn. EngineError when one cannot be started."""
-    environment = question.environments[0]
     engine, options = engine_for(environment), question.options(environment)
     task = task_of(question, environment.engine, options.args, effort, temperatures)
     folder = reports / f"verify-{question.workload.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

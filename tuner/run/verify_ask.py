@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from tuner.errors import EngineError, UserError
+from tuner.errors import EngineError, TunerError, UserError
 from tuner.measure.lossless_greedy import Token
 from tuner.run.sse import error_message
 from tuner.run.stream import PATHS, Server
@@ -22,7 +22,7 @@ TOP = 20
 
 
 class Lost(EngineError):
-    """The server died or hangs."""
+    """The server died, hangs or broke down over a request."""
 
 
 class RefusedError(EngineError):
@@ -52,6 +52,8 @@ async def ask(
         raise Lost(f"{server.url} gave no answer within {timeout_s:g} s") from None
     except (aiohttp.ClientError, OSError) as error:
         raise Lost(f"{server.url} is lost ({error or type(error).__name__})") from None
+    if response.status >= 500:  # vLLM answers so once its engine core is dead
+        raise Lost(f"{server.url} answered HTTP {response.status}: {error_message(text)}")
     if response.status != 200:
         raise RefusedError(f"HTTP {response.status}: {error_message(text)}")
     try:
@@ -126,3 +128,14 @@ def _with_own(
 
 def _token(name: str) -> Token:
     return int(name.removeprefix("token_id:")) if name.startswith("token_id:") else name
+
+
+async def all_of(requests: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """All results in order; the first failure cancels the rest and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(request) for request in requests]
+    except BaseExceptionGroup as failed:
+        known = failed.subgroup(TunerError)
+        raise (known or failed).exceptions[0] from None
+    return [task.result() for task in tasks]

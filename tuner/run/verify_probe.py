@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
-from tuner.errors import TunerError, UserError
+from tuner.errors import UserError
 from tuner.measure.counters import read_counters
 from tuner.measure.lossless import Structured, Verified
 from tuner.measure.lossless_greedy import GreedyAnswer, GreedyResult, compare_greedy
 from tuner.measure.lossless_levels import ALPHA
-from tuner.measure.lossless_records import OffProbe, Samples, StructuredAnswer, Texts
+from tuner.measure.lossless_records import OffProbe, Samples, Texts
 from tuner.measure.lossless_sampled import LOOKS, SampledResult, compare_sampled
 from tuner.run.scrape import scrape
 from tuner.run.stream import Server, open_session
-from tuner.run.verify_ask import Lost, RefusedError, ask, logprob_fields
-from tuner.run.verify_task import Task, seed_of, what_is_wrong
+from tuner.run.verify_ask import Lost, all_of, ask, logprob_fields
+from tuner.run.verify_structured import judge_structured, structured_answers
+from tuner.run.verify_task import Task, seed_of
 
 #: Answers asked for in one request, at most.
 MOST_CHOICES = 32
@@ -54,7 +56,7 @@ async def probe_off(server: Server, task: Task, sampling_s: float | None = None)
                 await _draw(session, server, task, temperature, arm, slots, have, task.each // 2, until)
                 halves.append(_fixed(have))
             samples.append(Samples(temperature, tuple(halves)))
-        return OffProbe(greedy, again, tuple(samples), await _structured(session, server, task))
+        return OffProbe(greedy, again, tuple(samples), await structured_answers(session, server, task))
 
 
 async def verify_server(
@@ -81,7 +83,7 @@ async def verify_server(
         unsafe = f"{error}, asked {probe.doing}"
     return Verified(
         setting, probe.greedy, tuple(probe.sampled), probe.controls(), tuple(labels), probe.structured, probe.drafted,
-        unsafe,
+        unsafe, probe.at if unsafe else None,
     )  # fmt: skip
 
 
@@ -98,6 +100,7 @@ class _Spec:
         self.drafted: int | None = None
         self.sampled: list[SampledResult] = []
         self.doing = "greedily"
+        self.at: float | None = 0.0
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         before = await _drafting_steps(session, self.server)
@@ -109,13 +112,15 @@ class _Spec:
         if self.off.samples:
             before = await _drafting_steps(session, self.server)
         for samples in self.off.samples:
-            self.doing = f"for samples at temperature {samples.temperature:g}"
+            self.at, self.doing = samples.temperature, f"for samples at temperature {samples.temperature:g}"
             if result := await self._sample(session, samples):
                 self.sampled.append(result)
         after = await _drafting_steps(session, self.server)
         self.drafted = None if before is None or after is None else after - before
-        self.doing = "for answers bound to a grammar"
-        self.structured = _judge(self.off.structured, await _structured(session, self.server, self.task))
+        self.at, self.doing = None, "for answers bound to a grammar"
+        self.structured = judge_structured(
+            self.off.structured, await structured_answers(session, self.server, self.task)
+        )
 
     async def _sample(self, session: aiohttp.ClientSession, samples: Samples) -> SampledResult | None:
         """The last look that was needed; None where off has no samples."""
@@ -123,11 +128,17 @@ class _Spec:
         most, have = max((len(texts) for texts in off.values()), default=0), dict[str, list[Any]]()
         result, until = None, Deadline(self.sampling_s)
         for look, share in enumerate(LOOKS):
-            wanted, last = -(-int(most * share * 8) // 8), look == len(LOOKS) - 1
-            await _draw(
-                session, self.server, self.task, samples.temperature, self.setting, self.task.concurrency, have,
-                wanted, until,
-            )  # fmt: skip
+            wanted, last = math.ceil(most * share), look == len(LOOKS) - 1
+            try:
+                await _draw(
+                    session, self.server, self.task, samples.temperature, self.setting, self.task.concurrency, have,
+                    wanted, until,
+                )  # fmt: skip
+            except Lost:  # what came before it broke down is judged too
+                self.sampled.append(
+                    compare_sampled(off, _fixed(have), samples.temperature, self.task.k, look, self.alpha)
+                )
+                raise
             if until.passed and not last:
                 look, last = len(LOOKS) - 1, True
             result = compare_sampled(off, _fixed(have), samples.temperature, self.task.k, look, self.alpha)
@@ -198,35 +209,6 @@ def _fixed(have: Mapping[str, Sequence[Any]]) -> dict[str, Texts]:
     return {prompt: tuple(texts) for prompt, texts in have.items()}
 
 
-async def _structured(session: aiohttp.ClientSession, server: Server, task: Task) -> tuple[StructuredAnswer, ...]:
-    """Answers bound to a grammar, several at a time: that is where engines have died."""
-    gate = asyncio.Semaphore(max(2, task.concurrency))
-
-    async def one(prompt: str, body: Mapping[str, Any]) -> StructuredAnswer:
-        async with gate:
-            try:
-                (choice,) = await ask(session, server, task.endpoint, body, task.timeout_s)
-            except RefusedError as refused:
-                return StructuredAnswer(prompt, f"it was refused ({refused})")
-        return StructuredAnswer(prompt, what_is_wrong(body, choice))
-
-    return tuple(await all_of([one(prompt, body) for prompt, body in task.structured]))
-
-
-def _judge(off: Sequence[StructuredAnswer], spec: Sequence[StructuredAnswer]) -> Structured | None:
-    """Only what off managed is asked of speculation."""
-    if not spec:
-        return None
-    fine = {answer.prompt for answer in off if answer.wrong is None}
-    broken = [answer for answer in spec if answer.wrong is not None and answer.prompt in fine]
-    return Structured(
-        asked=len(spec),
-        whole=sum(answer.wrong is None for answer in spec),
-        off_whole=len(fine),
-        broken=f"'{broken[0].prompt}': {broken[0].wrong}" if broken else None,
-    )
-
-
 async def _drafting_steps(session: aiohttp.ClientSession, server: Server) -> int | None:
     """Verify steps that drafted so far, by the engine's own counter; None where it has none."""
     text = await scrape(session, server)
@@ -236,14 +218,3 @@ async def _drafting_steps(session: aiohttp.ClientSession, server: Server) -> int
         return None
     found = [counters[name, ""] for name in DRAFTING if (name, "") in counters]
     return int(sum(found)) if found else None
-
-
-async def all_of(requests: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """All results in order; the first failure cancels the rest and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(request) for request in requests]
-    except BaseExceptionGroup as failed:
-        known = failed.subgroup(TunerError)
-        raise (known or failed).exceptions[0] from None
-    return [task.result() for task in tasks]
