@@ -1,4 +1,4 @@
-"""`tuner report`: a study's report again, from its stored records."""
+"""`tuner report`: the report of a study or of a night again, from stored records."""
 
 from __future__ import annotations
 
@@ -9,19 +9,30 @@ import typer
 
 
 def report(
-    study: Annotated[Path, typer.Argument(help="a study's folder, e.g. reports/20261130-021500-my-chat")],
+    study: Annotated[
+        Path, typer.Argument(help="the folder of a study or of a night, e.g. reports/20261130-021500-my-chat")
+    ],
     outputs: Annotated[Path, typer.Option(help="where the deployable files are written")] = Path("outputs"),
-    as_json: Annotated[bool, typer.Option("--json", help="print the recommendation as JSON")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the recommendation, or the comparison of a night, as JSON")
+    ] = False,
 ) -> None:
-    """Write a study's report and deployable files again, from its records; no engine is needed.
+    """Write the report again, from stored records; no engine is needed. Of a study with its deployable files, of a
+    night of `tuner sweep` as report.md and as report.html, one page that needs no network.
 
     \b
     Examples:
       tuner report reports/20261130-021500-my-chat
       tuner report reports/20261130-021500-my-chat --outputs /tmp/deploy --json
+      tuner report reports/20261130-020000-nightly-cpu
     """
     from tuner.report.build import report_study
+    from tuner.report.night_page import rewrite
+    from tuner.report.night_report import is_night
     from tuner.run.store import StudyStore
 
+    if is_night(study):
+        typer.echo(rewrite(study, as_json=as_json))
+        return
     written = report_study(StudyStore.read(study), outputs)
     typer.echo(written.to_json() if as_json else written.to_text())

@@ -5,6 +5,7 @@ Written by hand so that the picture takes its colours from CSS, has no ids to co
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,10 +29,11 @@ RULES = """
 .chart text{fill:var(--ink)} .chart .tick{fill:var(--soft);font-size:11px} .chart .name{font-weight:600}
 .chart .grid{stroke:var(--grid);stroke-width:1} .chart .axis{stroke:var(--soft);stroke-width:1}
 .chart .same{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3}
-.chart .line{fill:none;stroke-width:1.5} .chart .whisker{stroke-width:1.3}
+.chart .line{stroke-width:1.5} .chart .whisker{stroke-width:1.3}
 .chart .s0{stroke:var(--c0);fill:var(--c0)} .chart .s1{stroke:var(--c1);fill:var(--c1)}
 .chart .s2{stroke:var(--c2);fill:var(--c2)} .chart .s3{stroke:var(--c3);fill:var(--c3)}
 .chart .s4{stroke:var(--c4);fill:var(--c4)} .chart .s5{stroke:var(--c5);fill:var(--c5)}
+.chart .line,.chart .hollow{fill:none}
 """
 
 
@@ -50,13 +52,27 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`row`: which colour and mark, 0 is off's. `gaps`: places in `points` before which the line is not drawn."""
+    """`row`: which colour and mark, 0 is off's. `variant`: which dashes and whether marks are hollow, where one colour
+    has several lines; None: as the row has it. `gaps`: places in `points` before which the line is not drawn."""
 
     label: str
     row: int
     points: tuple[Point, ...]
     joined: bool = True
     gaps: frozenset[int] = frozenset()
+    variant: int | None = None
+
+    @property
+    def dash(self) -> str:
+        return DASHES[(self.row if self.variant is None else self.variant) % len(DASHES)]
+
+    @property
+    def style(self) -> str:
+        return f"s{self.row % COLOURS}"
+
+    @property
+    def mark_style(self) -> str:
+        return f"{self.style} hollow" if self.variant and self.variant % 2 else self.style
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +141,7 @@ def _scales(chart: Chart) -> tuple[_Scale, _Scale]:
     if chart.same is not None:
         ys = [*ys, chart.same]
     if chart.ticks is not None:
-        xs = [place for place, _ in chart.ticks]
+        xs = [*xs, *(place for place, _ in chart.ticks)]
     x_low, x_high = _padded(xs)
     y_low, y_high = _padded(ys)
     return _Scale(x_low, x_high, LEFT, WIDTH - RIGHT), _Scale(y_low, y_high, TOP + PLOT_HEIGHT, TOP)
@@ -164,45 +180,46 @@ def _frame(chart: Chart, xs: _Scale, ys: _Scale) -> Iterator[str]:
 
 def _numbers(values: Sequence[float]) -> list[str]:
     """As many decimals as keep neighbours apart."""
-    step = min((b - a for a, b in zip(values, values[1:], strict=False)), default=abs(values[0]) if values else 1.0)
+    step = min((b - a for a, b in itertools.pairwise(values)), default=abs(values[0]) if values else 1.0)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
     return [f"{value:.{decimals}f}" for value in values]
 
 
 def _line(line: Line, xs: _Scale, ys: _Scale) -> Iterator[str]:
-    style = f"s{line.row % COLOURS}"
     if line.joined:
-        dash = DASHES[line.row % len(DASHES)]
         steps = ["M" if i == 0 or i in line.gaps else "L" for i in range(len(line.points))]
         path = " ".join(f"{s}{xs(p.x):.1f} {ys(p.y):.1f}" for s, p in zip(steps, line.points, strict=True))
-        yield f'<path class="{style} line" style="fill:none" stroke-dasharray="{dash or "none"}" d="{path}"/>'
+        yield f'<path class="{line.style} line" stroke-dasharray="{line.dash or "none"}" d="{path}"/>'
     for point in line.points:
         x, y = xs(point.x), ys(point.y)
         parts = [f"<title>{escape(f'{line.label}: {point.text}')}</title>"]
         if point.low is not None and point.high is not None:
-            parts.append(_whisker(style, x, x, ys(point.low), ys(point.high)))
+            parts.append(_whisker(line.style, x, x, ys(point.low), ys(point.high)))
         if point.x_low is not None and point.x_high is not None:
-            parts.append(_whisker(style, xs(point.x_low), xs(point.x_high), y, y))
-        yield f"<g>{''.join(parts)}{_mark(line.row, x, y)}</g>"
+            parts.append(_whisker(line.style, xs(point.x_low), xs(point.x_high), y, y))
+        yield f"<g>{''.join(parts)}{_mark(line, x, y)}</g>"
 
 
 def _whisker(style: str, x1: float, x2: float, y1: float, y2: float) -> str:
     return f'<line class="{style} whisker" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>'
 
 
-def _mark(row: int, x: float, y: float) -> str:
-    style, shape = f"s{row % COLOURS}", SHAPES[row % len(SHAPES)]
+def _mark(line: Line, x: float, y: float) -> str:
+    shape = SHAPES[line.row % len(SHAPES)]
     if shape == "circle":
-        return f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>'
+        return f'<circle class="{line.mark_style}" cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>'
     corners = {
         "square": "-3 -3 3 -3 3 3 -3 3", "triangle": "0 -4.2 4 3 -4 3", "diamond": "0 -4.4 4.4 0 0 4.4 -4.4 0",
         "down": "0 4.2 4 -3 -4 -3", "plus": "-1 -4 1 -4 1 -1 4 -1 4 1 1 1 1 4 -1 4 -1 1 -4 1 -4 -1 -1 -1",
     }[shape]  # fmt: skip
-    return f'<polygon class="{style}" points="{corners}" transform="translate({x:.1f} {y:.1f})"/>'
+    return f'<polygon class="{line.mark_style}" points="{corners}" transform="translate({x:.1f} {y:.1f})"/>'
 
 
 def _legend(chart: Chart) -> Iterator[str]:
     for place, line in enumerate(chart.lines):
         y = TOP + PLOT_HEIGHT + BELOW + LEGEND_LINE * place + 6
-        yield f"{_mark(line.row, LEFT + 4, y)}"
-        yield f'<text class="tick" x="{LEFT + 16}" y="{y + 4}">{escape(line.label)}</text>'
+        if line.joined:
+            d = f'stroke-dasharray="{line.dash or "none"}" d="M{LEFT - 10} {y} L{LEFT + 18} {y}"'
+            yield f'<path class="{line.style} line" {d}/>'
+        yield _mark(line, LEFT + 4, y)
+        yield f'<text class="tick" x="{LEFT + 22}" y="{y + 4}">{escape(line.label)}</text>'

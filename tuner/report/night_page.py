@@ -1,78 +1,54 @@
-"""`report.md` of a night: the headline, gates, changes, suspects, failures and trend, in Markdown."""
+"""A night's report on the disk: `report.md` with its plots, and `report.html`, one file with everything in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
-from tuner.decide.nights_gates import shown
-from tuner.report.night_rows import HEADERS, change_row, gate_lines, suspect_lines
-from tuner.report.tables import table
+from tuner.report.night_chart import svg
+from tuner.report.night_context import night_context
+from tuner.report.night_html import night_html
+from tuner.report.night_report import NightReport, night_report
+from tuner.report.night_rows import compared_json
+from tuner.report.rendering import render
 from tuner.run.files import write_atomic
-from tuner.run.nights import Compared, NightData
 from tuner.run.sweep_night import Outcome
+
+PLOTS = "plots"
 
 
 def write_night_report(outcome: Outcome) -> None:
-    write_atomic(outcome.folder / "report.md", night_page(outcome))
+    """At the end of a sweep: what it was compared with is known already."""
+    write_night(night_report(outcome.folder, outcome.data.compared))
+
+
+def write_night(report: NightReport) -> None:
+    """Plots of an earlier report that there is nothing for any more are removed."""
+    folder = report.folder / PLOTS
+    folder.mkdir(exist_ok=True)
+    kept = set()
+    for chart in report.charts:
+        write_atomic(folder / chart.file, svg(chart, alone=True))
+        kept.add(chart.file)
+    for path in folder.glob("*.svg"):
+        if path.name not in kept:
+            path.unlink()
+    write_atomic(report.folder / "report.html", night_html(report))
+    write_atomic(report.folder / "report.md", night_markdown(report))
+
+
+def rewrite(folder: Path, *, as_json: bool = False) -> str:
+    """Write the report of a stored night again; what to print: its headline and where it lies, or its comparison."""
+    report = night_report(folder)
+    write_night(report)
+    if as_json:
+        return compared_json(report.compared)
+    return f"{report.headline}\n\nreport: {folder / 'report.md'} and report.html"
+
+
+def night_markdown(report: NightReport) -> str:
+    return render("night.md.j2", night_context(report))
 
 
 def night_page(outcome: Outcome) -> str:
-    """`report.md` of a night."""
-    return "\n".join(_page(outcome)).rstrip() + "\n"
-
-
-def _page(outcome: Outcome) -> Iterator[str]:
-    data, compared = outcome.data, outcome.data.compared
-    yield f"# {compared.after.name}, {compared.after.created[:16].replace('T', ' ')}\n"
-    yield f"{outcome.headline}\n"
-    yield "## Gates\n"
-    yield "\n".join(gate_lines(compared)) or "The sweep has no gates."
-    yield "\n## What changed since the baseline\n"
-    yield from _changes(compared)
-    yield "\n## Suspects\n"
-    yield "\n".join(suspect_lines(compared)) or "Engine, drafts, arguments and machine are as they were."
-    yield "\n## Failures\n"
-    yield from _failures(data)
-    yield "\n## Trend\n"
-    yield _trend(data)
-    yield f"\n## How to reproduce\n\n`tuner sweep FILE` with the file in {outcome.folder.name}/sweep.json, on the"
-    yield "machine it names; `tuner compare` makes the table above again from the stored records."
-
-
-def _changes(compared: Compared) -> Iterator[str]:
-    comparison = compared.comparison
-    if comparison is None:
-        yield "There is no baseline yet."
-        return
-    noise = comparison.noise
-    drift = "not measured" if noise.launch is None else f"{noise.launch:.1%} (from {noise.n} drifts of off)"
-    yield f"Against {comparison.before}, on the same prompts. What two launches differ by: {drift}. Intervals hold that"
-    yield "noise and the number of comparisons; the narrow ones of the prompts alone are in the JSON.\n"
-    yield _markdown(HEADERS, [change_row(change) for change in comparison.changes])
-    yield from (f"\n- {sentence}" for sentence in comparison.missing)
-
-
-def _failures(data: NightData) -> Iterator[str]:
-    if not data.failures:
-        yield "None."
-    for one in data.failures:
-        where = f" at {one.cell}" if one.cell else ", before it served"
-        yield f"- {one.study}, launch {one.launch}, {one.setting}{where}: {one.cause}\n"
-        yield "\n".join(["  ```", *(f"  {line}" for line in one.log_tail[-10:]), "  ```"])
-
-
-def _trend(data: NightData) -> str:
-    """The last nights, figure by figure of the heaviest cells is for the plots; here one line a night."""
-    rows = []
-    for run, own in data.trend[-14:]:
-        values = [[one.value for one in own if one.metric == metric] for metric in ("tpot_p50", "tau", "speedup")]
-        shown_values = [
-            shown(metric, sum(v) / len(v)) if v else "not measured"
-            for metric, v in zip(("tpot_p50", "tau", "speedup"), values, strict=True)
-        ]
-        rows.append((run.id, run.state or "-", *shown_values))
-    return _markdown(("night", "state", "TPOT p50, mean of cells", "tau, mean", "speed-up, mean"), rows)
-
-
-def _markdown(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    return table(headers, rows).markdown
+    """`report.md` of a night that just ended."""
+    return night_markdown(night_report(outcome.folder, outcome.data.compared))
