@@ -48,7 +48,7 @@ def environment(bench: Bench, sim: Mapping[str, Any] | None = None, faults: str 
 
 
 def run(
-    bench: Bench, *argv: object, sim: Mapping[str, Any] | None = None, faults: str = "", timeout_s: float = 180
+    bench: Bench, *argv: object, sim: Mapping[str, Any] | None = None, faults: str = "", timeout_s: float = 500
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tuner", *map(str, argv)]
     return subprocess.run(
@@ -97,7 +97,7 @@ def left_running(marker: str) -> list[int]:
     return found
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"

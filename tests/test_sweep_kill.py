@@ -34,10 +34,14 @@ EXPECTED = {
 
 def test_ten_kills_at_random_instants_lose_no_cell_and_repeat_none(bench: Bench) -> None:
     file, rng = sweep_file(bench), random.Random(20261130)
+    # On a busy machine everything takes longer, and the kills must not all fall before the first launch.
+    begun_s = time.monotonic()
+    run(bench, "history", "--help")
+    start_s = time.monotonic() - begun_s
     finished: dict[Path, int] = {}
     for _ in range(KILLS):
         process = start(bench, "sweep", file, "--resume")
-        time.sleep(rng.uniform(0.3, 2.0))
+        time.sleep(rng.uniform(1, 8) * start_s)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         # What was finished before is as it was: nothing is measured twice or written over.
@@ -49,7 +53,7 @@ def test_ten_kills_at_random_instants_lose_no_cell_and_repeat_none(bench: Bench)
     measured = cells(night)
     assert set(measured) == EXPECTED
     assert len(measured) == len(EXPECTED)
-    wait_until(lambda: not left_running(str(bench.home)), 15)
+    wait_until(lambda: not left_running(str(bench.home)), 60)
     assert index_equals_a_rebuild(bench.folder / "reports")
 
 
@@ -58,7 +62,7 @@ def test_sigterm_drops_the_cell_in_flight_and_leaves_a_night_to_go_on_with(bench
     process = start(bench, "sweep", file)
     wait_until(lambda: finished_cells(bench) >= 3)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=120) == 130
     assert not left_running(str(bench.home))
     said = (bench.folder / "stderr.txt").read_text(encoding="utf-8")
     assert "go on with --resume" in said

@@ -40,7 +40,7 @@ def start_ray(bench: Bench, *argv: object) -> subprocess.Popen[str]:
     pytest.importorskip("ray")
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, *map(str, argv)], cwd=bench.folder, text=True,
-        env=environment(bench) | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"},
+        env=environment(bench) | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

@@ -96,7 +96,7 @@ class Database:
     def _own(self, sql: str) -> str:
         if not self._postgres:
             return sql.replace("{compact}", " WITHOUT ROWID")
-        return sql.replace("{compact}", "").replace("?", "%s")
+        return sql.replace("{compact}", "").replace("%", "%%").replace("?", "%s")
 
 
 def open_database(reports: Path) -> Database:

@@ -82,8 +82,9 @@ def connect(address: str | None) -> RayExecutor:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"cannot reach Ray at {address or 'this machine'} ({error}): correct --address") from None
+    except Exception as error:  # Ray raises plain ones when a node does not start in time
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"cannot reach Ray at {address or 'this machine'} ({why}): correct --address") from None
     finally:
         # Ray puts a handler of its own there, which does not unwind.
         if threading.current_thread() is threading.main_thread():
