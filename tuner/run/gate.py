@@ -29,7 +29,7 @@ from tuner.run.verify_task import Effort, Task, task_of
 from tuner.spec.speculation import SpecConfig
 
 #: Sampling may take this share of what its launch took; the greedy answers come on top and are few.
-SHARE = 1 / 6
+SHARE = 1 / 8
 LEAST_S = 0.5
 #: Few greedy answers, and at most so many samples: a study asks every setting it launches.
 EFFORT = Effort(prompts=8, tokens=32, samples=8192, k=5)
