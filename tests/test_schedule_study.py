@@ -26,7 +26,7 @@ def study(bench: Bench, engine: str) -> tuple[dict[str, Any], list[Trial], Path]
         measure={"requests": 10, "waves": 2, "warmup_requests": 1},
         engine_options={"env": {"MOCK_ENGINE_SIM": json.dumps(SIM)}},
     )
-    done = bench.tuner("recommend", workload, "--json", "--launches", 5)
+    done = bench.tuner("recommend", workload, "--json", "--launches", 5, timeout_s=300)
     assert done.returncode == 0, done.stderr
     (folder,) = bench.studies()
     return json.loads(done.stdout), list(StudyStore.read(folder).trials()), folder
