@@ -71,3 +71,14 @@ def test_only_temperatures_that_are_served_are_tested(bench: Bench) -> None:
     told, store = study(bench, workload(bench, temperatures=(0,)))
     assert "temperature 1" not in told["losslessness"]
     assert of(store, "verified")[0]["verified"]["sampled"] == []
+
+
+def test_a_setting_that_cannot_win_is_not_asked(bench: Bench) -> None:
+    """A drafted token costs a whole step: 4 steps' time for 2 tokens."""
+    path = workload(bench, temperatures=(0,))
+    path.write_text(path.read_text().replace('"slope": 0.05', '"slope": 1.0'))
+    told, store = study(bench, path)
+    assert told["verdict"] == "off"
+    assert told["losslessness"] is None
+    (skipped,) = of(store, "verify_skipped")
+    assert skipped["why"] == "eagle3 N=3 is slower than off in every cell: it is not advised whatever it writes"

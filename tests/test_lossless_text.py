@@ -1,0 +1,84 @@
+"""The losslessness line: what was tested with n and power, what failed and where, what was not tested."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tuner.measure.lossless import Structured, Verified
+from tuner.measure.lossless_greedy import Divergence, GreedyResult
+from tuner.measure.lossless_levels import levels
+from tuner.measure.lossless_sampled import LOOKS, PromptTest, SampledResult
+from tuner.report.lossless_text import line, study_line, verdict
+from tuner.spec.speculation import OFF, SpecConfig
+
+TIE = Divergence("chat/1", 12, 5, 6, 0.03)
+WRONG = Divergence("chat/2", 30, 5, 6, 7.25, at_least=True)
+GREEDY = GreedyResult(8, 256, (TIE,), 8, (), 0.5, 0.5)
+SAMPLED = SampledResult(
+    1.0, 5, (PromptTest("colours, plain", 4000, 4000, 6.0, 6, 0.42, 0.02),), 3, 4, levels(LOOKS)[3], levels(LOOKS)[3],
+    0.42, 0.42, 0.6,
+)  # fmt: skip
+SOUND = Verified("eagle3 N=3", GREEDY, (SAMPLED,), (SAMPLED,), drafted=900)
+EAGLE3, NGRAM = SpecConfig("eagle3", n=3, draft="/d"), SpecConfig("ngram", n=4)
+
+
+def test_a_sound_setting() -> None:
+    assert verdict(SOUND) == "lossless, as far as tested"
+    told = line(SOUND)
+    assert "1 of 8 answers (256 tokens) part from off's, 0 of 8 of off's from its own at another concurrency" in told
+    assert "all of them ties (gaps up to 0.03 nats; p = 0.5)" in told
+    assert "4000 samples of 5 tokens against 4000 of off over 1 prompts, p = 1" in told
+    # noncentrality 4 * 0.05^2 * 2000 = 20, six degrees, a third of the last look's level of about 0.0097.
+    assert (
+        f"would have been caught with probability {SAMPLED.power():.2g}, one of {SAMPLED.caught:.2g} with 0.9" in told
+    )
+    assert 0.5 < SAMPLED.power() < 0.9
+    assert "900 verify steps drafted meanwhile" in told
+
+
+def test_a_fault_comes_first_with_place_and_size() -> None:
+    faulty = dataclasses.replace(SOUND, greedy=dataclasses.replace(GREEDY, divergences=(TIE, WRONG)))
+    assert verdict(faulty) == (
+        "NOT LOSSLESS: 2 of 8 greedy answers part from the target's, at token 31 of 'chat/2' by one that the target "
+        "holds for over 7.25 nats less likely, and a gap above 0.5 nats is no rounding; off parts from itself in 0 of 8"
+    )
+    assert "1 by more than a tie of 0.5 nats" in line(faulty)
+
+
+def test_labels_count_as_much_as_tests() -> None:
+    known = dataclasses.replace(SOUND, labels=((1.0, "verified by argmax"),), sampled=())
+    assert verdict(known) == "NOT LOSSLESS: by its configuration, at temperature 1: verified by argmax"
+
+
+def test_nothing_drafted_proves_nothing() -> None:
+    idle = Verified("ngram N=4", sampled=(SAMPLED,), drafted=0)
+    assert verdict(idle) == "not tested: nothing was drafted on these requests"
+
+
+def test_a_void_control_is_said() -> None:
+    bad = dataclasses.replace(SAMPLED, p_all=1e-12)
+    void = dataclasses.replace(SOUND, sampled=(bad,), controls=(bad,))
+    assert void.ok
+    assert "but off fails this test against itself, so it is void" in line(void)
+
+
+def test_answers_bound_to_a_grammar() -> None:
+    broken = dataclasses.replace(SOUND, structured=Structured(6, 2, 6, "'json/1': it is no JSON"))
+    assert verdict(broken).startswith("NOT LOSSLESS: unsafe for this workload: 2 of 6 answers bound to a grammar ended")
+    assert broken.fault(0.0) == broken.fault(1.0)
+
+
+def test_a_server_that_died_at_one_temperature() -> None:
+    died = dataclasses.replace(SOUND, unsafe="it died", unsafe_at=1.0)
+    assert died.fault(0.0) is None
+    assert died.fault(0.7) == "unsafe for this workload: it died"
+
+
+def test_the_line_of_a_study() -> None:
+    wrong = Verified("ngram N=4", unsafe="it died", unsafe_at=0.0)
+    assert study_line({}, (EAGLE3, OFF)) is None
+    both = str(study_line({EAGLE3: SOUND, NGRAM: wrong}, (EAGLE3, OFF)))
+    assert both.startswith("eagle3 N=3 lossless, as far as tested (temperature 0: ")
+    assert both.endswith("; ngram N=4 NOT LOSSLESS: unsafe for this workload: it died")
+    assert str(study_line({NGRAM: wrong}, (EAGLE3,))).startswith("eagle3 N=3: not tested; ngram N=4 NOT LOSSLESS")
+    assert str(study_line({EAGLE3: SOUND}, (OFF,))).startswith("eagle3 N=3 lossless, as far as tested")
