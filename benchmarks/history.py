@@ -5,7 +5,7 @@
 Writes that many nights of 20 launches with 100 requests each as studies on the disk (a folder of its own, deleted
 afterwards unless --folder names one), has the index made from their journals, and times the commands in processes of
 their own: `tuner history`, `tuner compare` of two nights, and `tuner report` of the last night with its trend. Peak
-memory is the process's own, as the kernel counted it. Exit code 0: history within 1 s, the report within 30 s and 1 GiB.
+memory is the process's own, as the kernel counted it. Exit code 0: history within 1 s, report within 30 s and 1 GiB.
 """
 
 from __future__ import annotations
