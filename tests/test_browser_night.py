@@ -74,6 +74,11 @@ def test_it_fits_has_no_accessibility_fault_and_says_nothing_to_the_console(
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
     wide, seen = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide == seen  # tables scroll in their own frame, the page does not
+    spilled = page.evaluate(
+        "[...document.querySelectorAll('td, th')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+        ".map((one) => one.textContent)"
+    )
+    assert spilled == []  # no text runs into the next cell
     smallest = page.evaluate(
         "Math.min(...[...document.querySelectorAll('svg.chart')].map((one) => 11 * one.clientWidth / 380))"
     )
