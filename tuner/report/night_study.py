@@ -69,8 +69,13 @@ def night_studies(night: NightStore, trend: Trend) -> tuple[NightStudy, ...]:
             continue
         try:
             data = _read(folder)
-        except (TunerError, ValueError) as error:
-            found.append(NightStudy(*start, why_not=str(error).splitlines()[0]))
+        except TunerError as error:
+            found.append(NightStudy(*start, why_not=str(error)))
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            # One study that was written by another version must not take the others' report away.
+            told_by = str(error).splitlines()[0] if str(error) else type(error).__name__
+            found.append(NightStudy(*start, why_not=f"{folder / 'study.json'} does not describe a study ({told_by})"))
             continue
         cells += _measured_cells(folder)
         found.append(_told(start, data, rows_of(trend, start[0])))
