@@ -305,6 +305,8 @@ def test_studies_show_their_own_tables_and_why_a_launch_failed(report: NightRepo
     shown = [[cell.replace("**", "") for cell in row] for row in study.verdicts.rows]
     assert page.table("Verdict by load").rows == shown
     assert {row[2] for row in shown} == {"eagle3 N=2"}
+    assert "Whether output is still the target's own was not measured." in markdown
+    assert any("temperature-expand" in line for line in study.cautions)
     assert page.table("Acceptance by position").heads[-1] == "k = 5"
     assert page.table("Predicted and measured").rows[0][2] == "eagle3 N=2"
     assert "medusa N=3, before it served: the engine ended before it was ready" in markdown

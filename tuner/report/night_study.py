@@ -43,6 +43,8 @@ class NightStudy:
     status: str
     why_not: str = ""
     advice: str = ""
+    losslessness: str = ""
+    cautions: tuple[str, ...] = ()
     verdicts: Table | None = None
     cells: Table | None = None
     acceptance: Table | None = None
@@ -109,6 +111,8 @@ def _told(start: tuple[str, str, str, str], data: ReportInput, rows: Rows) -> Ni
     return NightStudy(
         *start,
         advice=headline(data),
+        losslessness=data.losslessness or "Whether output is still the target's own was not measured.",
+        cautions=data.cautions,
         verdicts=verdict_tables.verdict_table(data),
         cells=measured_tables.latency_table(data),
         acceptance=measured_tables.acceptance_table(data),
