@@ -11,7 +11,15 @@ from tuner.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ["README.md", "ARCHITECTURE.md", "profiles/README.md", "docs/definitions.md", "docs/theory.md"]
+DOCS = ["definitions", "planning", "theory"]
+PAGES = ["README.md", "ARCHITECTURE.md", "profiles/README.md", *(f"docs/{name}.md" for name in DOCS)]
+    "README.md",
+    "ARCHITECTURE.md",
+    "profiles/README.md",
+    "docs/definitions.md",
+    "docs/planning.md",
+    "docs/theory.md",
+]
 
 
 def commands() -> set[str]:
