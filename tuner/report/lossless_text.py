@@ -75,8 +75,6 @@ def _details(one: Verified) -> Iterator[str]:
         yield f"bound to a grammar: {one.structured.whole} of {one.structured.asked} answers ended and parse"
     if one.drafted is not None:
         yield f"{one.drafted} verify steps drafted meanwhile"
-    if one.unsafe is not None:
-        yield f"unsafe: {one.unsafe}"
 
 
 def _greedy(result: GreedyResult) -> str:

@@ -53,7 +53,7 @@ async def ask(
     except (aiohttp.ClientError, OSError) as error:
         raise Lost(f"{server.url} is lost ({error or type(error).__name__})") from None
     if response.status >= 500:  # vLLM answers so once its engine core is dead
-        raise Lost(f"{server.url} answered HTTP {response.status}: {error_message(text)}")
+        raise Lost(f"{server.url} answered HTTP {response.status}: {error_message(text).rstrip('.')}")
     if response.status != 200:
         raise RefusedError(f"HTTP {response.status}: {error_message(text)}")
     try:
