@@ -1,6 +1,6 @@
 """How fast the index over studies answers: 10,000 trials with 1,000,000 requests.
 
-    python benchmarks/history.py [--nights 500] [--folder DIR] [--json]
+    python benchmarks/history.py [--nights 500] [--folder DIR [--keep-index]] [--json]
 
 Writes that many nights of 20 launches with 100 requests each as studies on the disk (a folder of its own, deleted
 afterwards unless --folder names one), has the index made from their journals, and times the commands in processes of
@@ -127,13 +127,15 @@ def timed(argv: list[str]) -> dict[str, float]:
     return {"wall_s": round(wall_s, 3), "cpu_s": round(used_s, 3), "peak_gib": round(int(done.stdout) / 2**20, 3)}
 
 
-def measure(reports: Path, nights: int) -> dict[str, Any]:
+def measure(reports: Path, again: bool) -> dict[str, Any]:
     from tuner.run.history_db import FILE, open_database
     from tuner.run.history_index import rebuild
 
-    started_s = time.perf_counter()
-    rebuild(reports)
-    rebuild_s = time.perf_counter() - started_s
+    rebuild_s = None
+    if again or not (reports / FILE).exists():
+        started_s = time.perf_counter()
+        rebuild(reports)
+        rebuild_s = round(time.perf_counter() - started_s, 1)
     with open_database(reports) as database:
         counts = {t: database.rows(f"SELECT COUNT(*) FROM {t}")[0][0] for t in ("runs", "trials", "cells", "requests")}
         ids = [row[0] for row in database.rows("SELECT id FROM runs ORDER BY id DESC LIMIT 2")]
@@ -142,7 +144,7 @@ def measure(reports: Path, nights: int) -> dict[str, Any]:
     return {
         "counts": counts,
         "index_mib": round((reports / FILE).stat().st_size / 2**20, 1),
-        "rebuild_s": round(rebuild_s, 1),
+        "rebuild_s": rebuild_s,
         "history": timed([*tuner, "history", *where]),
         "compare": timed([*tuner, "compare", ids[1], ids[0], *where]),
         "report": timed([*tuner, "report", str(reports / ids[0])]),
@@ -154,13 +156,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nights", type=int, default=500)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--keep-index", action="store_true", help="of a --folder that was measured before")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     folder = args.folder or Path(tempfile.mkdtemp(prefix="tuner-history-"))
     try:
         if not any(folder.glob("*/sweep.json")):
             write_nights(folder, args.nights)
-        told = measure(folder, args.nights)
+        told = measure(folder, not args.keep_index)
     finally:
         if args.folder is None:
             shutil.rmtree(folder)

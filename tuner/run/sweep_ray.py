@@ -11,10 +11,12 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tuner.errors import UserError
+from tuner.measure.records import Cell, Trial
 from tuner.run.files import write_atomic
 from tuner.run.journal import Event as JournalEvent
 from tuner.run.progress import Event, Notify
@@ -45,7 +47,7 @@ class RayExecutor:
         self._task = ray.remote(max_retries=NO_RETRIES, num_returns="streaming")(measure_elsewhere)
 
     async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
-        told = self._task.options(**self._claim(question, plan)).remote(question, plan, store.folder, store.events())
+        told = self._task.options(**self._claim(question, plan)).remote(question, plan, _Study.of(store))
         self._running.add(told)
         status = LOST
         try:
@@ -54,6 +56,8 @@ class RayExecutor:
                 status = _apply(name, values, plan, store, notify) or status
         except self._ray.exceptions.RayError as error:
             status = f"{LOST}: {type(error).__name__}"
+            if isinstance(error, self._ray.exceptions.RayTaskError):  # it was there, and this went wrong in it
+                status = f"failed: in its worker, {str(error).strip().splitlines()[-1]}"
             _record_lost(plan, store, status)
             notify(Event("trial", status, plan.number))
         finally:
@@ -117,17 +121,41 @@ def _record_lost(plan: TrialPlan, store: StudyStore, status: str) -> None:
     store.trial_ended(plan.number, status)
 
 
+@dataclass(frozen=True, slots=True)
+class _Study:
+    """What a worker is told of the study so far."""
+
+    folder: Path
+    events: tuple[JournalEvent, ...]
+    offs: tuple[Trial, ...]
+
+    @classmethod
+    def of(cls, store: StudyStore) -> Self:
+        offs = tuple(trial for trial in store.trials() if trial.spec.is_off)
+        return cls(store.folder.absolute(), tuple(store.events()), offs)
+
+
 class _Teller:
     """Takes the place of a study's store in a worker: what would be written is told to the driver."""
 
     TOLD = ("trial_started", "trial_ready", "cell_done", "cell_aborted", "trial_ended")
 
-    def __init__(self, folder: Path, study: Path, number: int, events: list[JournalEvent], tell: Mailbox) -> None:
-        self.folder, self._study, self._number, self._events, self._tell = folder, study, number, events, tell
+    def __init__(self, folder: Path, study: _Study, plan: TrialPlan, tell: Mailbox) -> None:
+        self.folder, self._study, self._plan, self._tell = folder, study, plan, tell
+        self._events = list(study.events)
+        self._cells: list[Cell] = []
 
     def events(self) -> list[JournalEvent]:
         """The study's as they were when the trial was handed out; its own notes are added."""
         return self._events
+
+    def trials(self) -> tuple[Trial, ...]:
+        """Off's launches, and its own so far: what it may be compared with."""
+        ask = self._plan.ask
+        own = Trial(
+            self._plan.number, ask.spec, self._plan.environment.name, tuple(self._cells), role=ask.role, why=ask.why
+        )
+        return (*self._study.offs, own)
 
     def note(self, event: str, **fields: Any) -> None:
         self._events.append({"event": event, **fields})
@@ -135,16 +163,17 @@ class _Teller:
 
     def trial_folder(self, number: int) -> Path:
         """Its own here; another trial's where the driver keeps it, which a worker on another machine may not see."""
-        if number == self._number:
+        if number == self._plan.number:
             return self.folder
         names = {e["number"]: e["folder"] for e in self._events if e["event"] == "trial_started"}
-        return self._study / "trials" / str(names[number])
+        return self._study.folder / "trials" / str(names[number])
 
     def __getattr__(self, name: str) -> Any:
         if name not in self.TOLD:
             raise AttributeError(name)
 
         def tell(*values: Any) -> None:
+            self._cells += [values[1]] if name == "cell_done" else []
             for path in sorted(self.folder.iterdir()) if name == "trial_ended" else ():
                 if path.is_file():
                     self._tell.put(("file", (path.name, path.read_bytes())))
@@ -153,7 +182,7 @@ class _Teller:
         return tell
 
 
-def measure_elsewhere(question: Question, plan: TrialPlan, study: Path, events: list[JournalEvent]) -> Iterator[Told]:
+def measure_elsewhere(question: Question, plan: TrialPlan, study: _Study) -> Iterator[Told]:
     """In a worker: run one trial, and yield what happens as it happens."""
     import os
 
@@ -164,7 +193,7 @@ def measure_elsewhere(question: Question, plan: TrialPlan, study: Path, events: 
     node = ray.get_runtime_context().get_node_id()[:12]
     yield CLAIMED, ({"node": node, "gpus": gpus, "worker": os.getpid()},)
     with tempfile.TemporaryDirectory(prefix="tuner-trial-") as folder:
-        teller = _Teller(Path(folder), study, plan.number, events, told)
+        teller = _Teller(Path(folder), study, plan, told)
         thread = threading.Thread(target=_measure, args=(question, plan, teller, told), daemon=True)
         thread.start()
         while (one := told.get()) is not None:
