@@ -13,13 +13,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCS = ["definitions", "planning", "theory"]
 PAGES = ["README.md", "ARCHITECTURE.md", "profiles/README.md", *(f"docs/{name}.md" for name in DOCS)]
-    "README.md",
-    "ARCHITECTURE.md",
-    "profiles/README.md",
-    "docs/definitions.md",
-    "docs/planning.md",
-    "docs/theory.md",
-]
 
 
 def commands() -> set[str]:
