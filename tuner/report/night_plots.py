@@ -113,9 +113,11 @@ def _ends(metric: str, lines: Sequence[Line]) -> str:
 def _dates(trend: Trend) -> Iterator[tuple[float, str]]:
     """At most six dates, the last night's among them."""
     last, step = len(trend.runs) - 1, max(1, -(-len(trend.runs) // 6))
-    for place, run in enumerate(trend.runs):
-        if (last - place) % step == 0:
-            yield float(place), run.created[5:10]
+    shown = [(place, run) for place, run in enumerate(trend.runs) if (last - place) % step == 0]
+    days = {run.created[5:10] for _, run in shown}
+    for place, run in shown:
+        # Several nights of one day are told apart by the hour.
+        yield float(place), run.created[5:10] if len(days) == len(shown) else run.created[11:16]
 
 
 def acceptance_chart(evidence: Evidence, study: str, rows: Rows) -> Chart | None:
