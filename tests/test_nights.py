@@ -18,9 +18,9 @@ from tuner.decide.nights import (
     NightComparison,
     compare_nights,
     percent_worse,
-    worse_by,
 )
 from tuner.decide.nights_gates import Figure, Verified, hold
+from tuner.decide.nights_metrics import worse_by
 from tuner.decide.nights_noise import Noise, drifts_of, noise_of
 from tuner.decide.nights_sample import CellSample, NightSample
 from tuner.decide.nights_suspects import suspects
