@@ -42,16 +42,17 @@ def drafted(trial: Trial) -> dict[int, set[int]]:
     return found
 
 
-def test_vllm_follows_the_schedule_and_the_report_deploys_it(bench: Bench) -> None:
+def test_vllm_follows_the_schedule_and_the_report_deploys_it_if_it_wins(bench: Bench) -> None:
     told, trials, folder = study(bench, "mock")
     (by_load,) = [t for t in trials if t.role == "schedule"]
     rows = json.loads(dict(by_load.spec.options)["num_speculative_tokens_per_batch_size"])
     assert rows[0][0] == 1
-    assert (rows[0][2], rows[-1][2]) == (4, 0)
+    assert rows[0][2] in (2, 4)  # which of the two is better alone, a busy machine may hide
+    assert rows[-1][2] == 0
     assert trials[-1].role == "baseline-again"
     assert by_load.status == "ok"
     seen = drafted(by_load)
-    assert seen[1] == {4}
+    assert seen[1] == {rows[0][2]}
     # Eight slots are full but for the cell's ends, where fewer requests run and something is drafted again.
     steps = [n for c in by_load.cells if c.key.load.concurrency == 8 for r in c.completed
              for n in (r.spec.drafted_by_step or ()) if r.spec]  # fmt: skip
@@ -59,32 +60,29 @@ def test_vllm_follows_the_schedule_and_the_report_deploys_it(bench: Bench) -> No
     assert len(steps) < tokens / 4
     assert all(not f.blocks for cell in by_load.cells for f in check_cell(cell, by_load.spec))
     (schedule,) = told["schedules"]
-    assert schedule["deployed"]
-    assert told["best"]["config"]["label"] == by_load.spec.label
-    assert schedule["over_static"]["low"] > 1
-    script = (bench.folder / "outputs" / "launch.sh").read_text(encoding="utf-8")
-    assert "num_speculative_tokens_per_batch_size" in script
-    assert json.dumps(rows) in script
     report = (folder / "report.md").read_text(encoding="utf-8")
-    assert "**deployed**: it wins" in report
-    assert "N = 4 " in report.split("### N by load")[1]
-    skill = (bench.folder / "outputs" / "skill-eagle3-tuner.md").read_text(encoding="utf-8")
-    assert "deployed: it wins" in skill
+    assert f"**{'deployed' if schedule['deployed'] else 'not deployed'}**: " in report.split("### N by load")[1]
+    assert schedule["deployed"] == (told["best"]["config"]["label"] == by_load.spec.label)
+    script = (bench.folder / "outputs" / "launch.sh").read_text(encoding="utf-8")
+    assert schedule["deployed"] == (json.dumps(rows) in script)
+    assert schedule["over_static"]["low"] > 1 or not schedule["deployed"]
+    assert "by load" in (bench.folder / "outputs" / "skill-eagle3-tuner.md").read_text(encoding="utf-8")
 
 
-def test_sglang_reads_the_table_from_a_file_that_is_deployed_beside_the_script(bench: Bench) -> None:
+def test_sglang_reads_the_table_from_a_file_that_lies_beside_the_script_if_it_wins(bench: Bench) -> None:
     told, trials, folder = study(bench, "mock-sglang")
     (by_load,) = [t for t in trials if t.role == "schedule"]
     assert by_load.status == "ok"
     table = json.loads(dict(by_load.spec.options)["adaptive_table"])
-    assert table["1"] == {"candidate_steps": [4]}
+    assert table["1"]["candidate_steps"] in ([2], [4])
     path = by_load.command[by_load.command.index("--speculative-adaptive-config") + 1]
     assert json.loads(Path(path).read_text(encoding="utf-8")) == table
     assert Path(path).parent == folder
     (schedule,) = told["schedules"]
-    assert schedule["deployed"]
     outputs = bench.folder / "outputs"
-    assert json.loads((outputs / "adaptive.json").read_text(encoding="utf-8")) == table
     script = (outputs / "launch.sh").read_text(encoding="utf-8")
-    assert "--speculative-adaptive-config adaptive.json" in script
-    assert 'cd "$(dirname "$0")"' in script
+    deployed = schedule["deployed"]
+    assert deployed == ("--speculative-adaptive-config adaptive.json" in script)
+    assert deployed == ('cd "$(dirname "$0")"' in script)
+    assert deployed == (outputs / "adaptive.json").exists()
+    assert not deployed or json.loads((outputs / "adaptive.json").read_text(encoding="utf-8")) == table

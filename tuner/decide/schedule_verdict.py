@@ -93,7 +93,9 @@ def _reason(told: ScheduleVerdict, status: str, overall: Overall) -> str:
         return f"a tie, and one N is simpler, {against}"
     if told.over_static.value < 1:
         return f"it loses, {against}"
-    return f"not deployed, {against}; {overall.reason}"
+    if not overall.best.is_off:
+        return f"{against}; {overall.best.label} is advised instead: {overall.reason}"
+    return f"{against}; yet no N is shown to beat off at any one load, or it misses an SLO, and so it is not claimed"
 
 
 def _best_static(evidence: Evidence, verdicts: Sequence[Verdict]) -> SpecConfig:
