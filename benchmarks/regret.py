@@ -66,11 +66,13 @@ def choice_of(truth: Truth, told: Recommendation) -> list[SpecConfig]:
 
 
 def equal_arms(truth: Truth) -> bool:
-    """Whether a win is claimed anywhere for a setting that is off by another name."""
+    """Whether a win is claimed anywhere for a setting that is off by another name. Where launches differ as a whole,
+    off is measured again, as in every study."""
     twin = ARMS[-1].at(NS[0])
     seen = [replace(one, histogram=np.zeros((len(one.steps), 2))) for one in truth.measure(OFF, again=2)]
     trial = truth.trial_of(twin, 2, "explore", seen)
-    told = recommend(gather([truth.trial(OFF, 1, "baseline"), trial], "tpot_p50", seed=truth.seed))
+    again = [truth.trial(OFF, 3, "baseline-again")] if truth.launch_noise else []
+    told = recommend(gather([truth.trial(OFF, 1, "baseline"), trial, *again], "tpot_p50", seed=truth.seed))
     return any(verdict.on for verdict in told.verdicts) or not told.overall.best.is_off
 
 
