@@ -64,7 +64,12 @@ def _acceptance(cell: Cell, spec: SpecConfig) -> Iterator[Finding]:
         yield Finding("accepted-over-drafted", text, blocks=True)
     if tau is not None and not 1 <= tau <= most + 1e-9:
         yield Finding("tau-range", f"tau {tau:.3f} is outside 1..{most}: impossible", blocks=True)
-    if counts.drafting_steps >= DEAD_STEPS and 1 + counts.accepted / counts.drafting_steps <= DEAD_TAU:
+    # With N by load SGLang counts steps that were to draft nothing among those that drafted.
+    if (
+        not spec.by_load
+        and counts.drafting_steps >= DEAD_STEPS
+        and 1 + counts.accepted / counts.drafting_steps <= DEAD_TAU
+    ):
         yield Finding(
             "draft-not-working",
             f"{counts.accepted} tokens accepted in {counts.drafting_steps} drafting steps: the draft does not work "

@@ -47,7 +47,7 @@ def acceptance_table(data: ReportInput) -> Table:
                 figure(summary.tau, summary.requests, 3),
                 figure(_alpha(one, summary, cell), summary.requests, 3),
                 share(draft_acceptance_rate(cell, one.spec, seed), summary.requests),
-                share(drafting_share(cell, one.spec, seed), summary.requests),
+                share(drafting_share(cell, one.spec, seed) if _told(one, cell) else None, summary.requests),
             )
             for one, summary, cell in _measured(data)
             if not one.spec.is_off
@@ -77,9 +77,13 @@ def cell_position_table(data: ReportInput) -> Table:
 
 
 def _alpha(one: Tried, summary: CellSummary, cell: Cell) -> Estimate | None:
-    """Not measured where N moves and the engine does not tell it step by step: what is censored is not known then."""
-    told = all(r.spec is None or r.spec.drafted_by_step is not None for r in cell.completed)
-    return summary.alpha if told or not one.spec.by_load else None
+    return summary.alpha if _told(one, cell) else None
+
+
+def _told(one: Tried, cell: Cell) -> bool:
+    """Whether what was drafted is known step by step, or is the same in all: without it nobody knows which steps of N
+    by load drafted nothing, or accepted all they had."""
+    return not one.spec.by_load or all(r.spec is None or r.spec.drafted_by_step is not None for r in cell.completed)
 
 
 def _measured(data: ReportInput) -> Iterator[tuple[Tried, CellSummary, Cell]]:
