@@ -235,4 +235,9 @@ def _text(told: dict[str, object]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    from tuner.errors import TunerError
+
+    try:
+        main()
+    except TunerError as error:
+        raise SystemExit(f"Error: {error}") from None
