@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -111,20 +110,22 @@ def write_nights(reports: Path, nights: int) -> None:
             night.note(ENDED, status="complete")
 
 
+#: Runs a command and tells its own wall seconds, CPU seconds and peak KiB, without what this process needs.
+CHILD = """
+import json, resource, subprocess, sys, time
+began = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+wall, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([wall, used.ru_utime + used.ru_stime, used.ru_maxrss]))
+sys.exit(done.returncode)
+"""
+
+
 def timed(argv: list[str]) -> dict[str, float]:
-    """Wall seconds and peak GiB of one command in a process of its own."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    started_s = time.perf_counter()
-    code = (
-        "import resource, runpy, sys; argv = sys.argv[1:]; "
-        "import subprocess; done = subprocess.run(argv, stdout=subprocess.DEVNULL); "
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
-    wall_s = time.perf_counter() - started_s
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall_s": round(wall_s, 3), "cpu_s": round(used_s, 3), "peak_gib": round(int(done.stdout) / 2**20, 3)}
+    """Wall seconds, CPU seconds and peak GiB of one command."""
+    done = subprocess.run([sys.executable, "-c", CHILD, *argv], capture_output=True, text=True, check=True)
+    wall_s, cpu_s, peak_kib = json.loads(done.stdout)
+    return {"wall_s": round(wall_s, 3), "cpu_s": round(cpu_s, 3), "peak_gib": round(peak_kib / 2**20, 3)}
 
 
 def measure(reports: Path, again: bool) -> dict[str, Any]:
