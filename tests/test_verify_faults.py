@@ -165,6 +165,12 @@ def test_variants_cover_seeds_top_p_and_top_k() -> None:
     assert [body.get("top_k") for body, _ in bodies.values()] == [None, None, None, 20]
 
 
+def test_a_study_sends_only_the_sampling_of_its_workload() -> None:
+    few = plain_task(Effort(all_sampling=False), (1.0,), 8, 0, 0.5)
+    assert [seeded for _, _, seeded in few.sampled] == [True, False, True, False]
+    assert not any({"top_p", "top_k"} & set(body) for _, body, _ in few.sampled)
+
+
 def test_gaps_are_not_asked_where_penalties_move_them() -> None:
     prompt = Prompt("p", "chat", "en", (("user", "hello"),))
     body = {"messages": [], "presence_penalty": 0.5}

@@ -36,12 +36,16 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is asked. `samples`: a server and temperature; `k`: tokens a sample; `tokens`: of a greedy answer."""
+    """How much is asked. `samples`: a server and temperature; `k`: tokens a sample; `tokens`: of a greedy answer.
+
+    `all_sampling`: also with top_p and top_k where the workload has none.
+    """
 
     prompts: int = 32
     tokens: int = 96
     samples: int = 8192
     k: int = 5
+    all_sampling: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +132,10 @@ def make_task(
     free = [
         (p.id, body | {"temperature": 0.0, "max_tokens": effort.tokens}) for p, body in bodies if not constraint(body)
     ]
+    variants = VARIANTS if effort.all_sampling else VARIANTS[:2] * 2
     sampled = [
         (f"{name}, {variant}", {"prompt": text, "max_tokens": effort.k, **base, **fields}, variant == "seeded")
-        for (name, text), (variant, fields) in zip(OPENERS, VARIANTS, strict=True)
+        for (name, text), (variant, fields) in zip(OPENERS, variants, strict=True)
     ]
     other = concurrency // 2 or (2 if limit > 1 else 1)
     return Task(
