@@ -59,6 +59,7 @@ RULES: tuple[Rule, ...] = (
     sglang_launch.whole_vocabulary,
     sglang_launch.block_verification,
     requests.sampling_allowed,
+    requests.top_k_with_lookups,
     requests.answers_are_real,
     requests.temperature_counts,
     requests.template_is_used,

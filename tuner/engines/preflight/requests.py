@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.finding import Finding, error, note, warning
+from tuner.spec.speculation import LOOKUP_METHODS
 
 #: vLLM answers 400 to these under speculation from 0.17 on; up to 0.13 such requests ran without it, silently.
 REFUSES_FROM, SILENT_UNTIL, SILENT_FROM = (0, 17), (0, 14), (0, 10)
@@ -46,6 +47,21 @@ def sampling_allowed(asked: Asked) -> Iterator[Finding]:
 
 
 _NEUTRAL = {"min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}}
+
+
+def top_k_with_lookups(asked: Asked) -> Iterator[Finding]:
+    """Lookups draft nothing in some steps, and there vLLM's first model runner takes the largest k of no rows."""
+    top_k, top_p = (asked.demand.sampling.get(field) for field in ("top_k", "top_p"))
+    if not asked.on_vllm or not asked.v1_runner or asked.method not in LOOKUP_METHODS:
+        return
+    if top_k and top_k > 0 and top_p in (None, 1) and any(asked.demand.temperatures):
+        yield warning(
+            "sampling.top_k",
+            f"the workload sends top_k {top_k} without top_p, and {asked.engine_text} was seen to die of that above "
+            f"temperature 0 in a verify step in which {asked.method} drafted nothing: leave top_k out, or draft with "
+            "something else",
+            "vllm/v1/sample/ops/topk_topp_sampler.py, apply_top_k_only (0.32)",
+        )
 
 
 def answers_are_real(asked: Asked) -> Iterator[Finding]:
