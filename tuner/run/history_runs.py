@@ -47,7 +47,11 @@ def list_runs(database: Database, name: str | None = None, limit: int | None = N
 
 
 def _run(row: Sequence[Any], counted: tuple[str, int, int, int] = ("", 0, 0, 0)) -> Run:
-    return Run(*row[:9], tuple(str(row[9]).split()), row[10], *counted)
+    *texts, tags, plan = row
+    engines, trials, failed, cells = counted
+    return Run(
+        *texts, tags=tuple(str(tags).split()), plan=plan, engines=engines, trials=trials, failed=failed, cells=cells
+    )
 
 
 def _counted(database: Database, runs: Sequence[str]) -> dict[str, tuple[str, int, int, int]]:
