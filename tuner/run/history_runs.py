@@ -47,11 +47,12 @@ def list_runs(database: Database, name: str | None = None, limit: int | None = N
 
 
 def _run(row: Sequence[Any], counted: tuple[str, int, int, int] = ("", 0, 0, 0)) -> Run:
-    *texts, tags, plan = row
+    run_id, kind, name, folder, created, status, state, baseline, headline, tags, plan = row
     engines, trials, failed, cells = counted
     return Run(
-        *texts, tags=tuple(str(tags).split()), plan=plan, engines=engines, trials=trials, failed=failed, cells=cells
-    )
+        run_id, kind, name, folder, created, status, state, baseline, headline, tuple(str(tags).split()), plan,
+        engines, trials, failed, cells,
+    )  # fmt: skip
 
 
 def _counted(database: Database, runs: Sequence[str]) -> dict[str, tuple[str, int, int, int]]:
