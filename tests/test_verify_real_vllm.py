@@ -31,7 +31,7 @@ RUNNING = 32
 
 
 def task() -> Task:
-    plain = plain_task(Effort(prompts=6, tokens=24, samples=320, k=4), (1.0,), RUNNING, 0, TIE_32_BIT)
+    plain = plain_task(Effort(prompts=6, tokens=24, samples=192, k=4), (1.0,), RUNNING, 0, TIE_32_BIT)
     return dataclasses.replace(plain, engine="vllm")
 
 
@@ -79,9 +79,9 @@ def test_a_corrected_engine_passes_and_states_its_power(verified: dict[str, Veri
     assert (one.greedy.prompts, one.greedy.floor_prompts) == (6, 6)
     assert all(d.gap is not None for d in one.greedy.divergences)  # every divergence is told apart from a fault
     (sampled,) = one.sampled
-    assert sampled.second >= 240
+    assert sampled.second >= 192
     assert sampled.caught is not None
-    assert sampled.caught < 0.35
+    assert sampled.caught < 0.45
     assert one.drafted is not None
     assert one.drafted > 100  # the equality was put to the test
     assert f"would have been caught with probability {sampled.power():.2g}" in line(one)
