@@ -289,12 +289,12 @@ def test_older_names_are_read() -> None:
     assert steps == SpecSteps(histogram=(1, 2, 0, 0), drafted=9, verify_steps=3)
 
 
-def test_a_moving_n_leaves_drafted_unknown() -> None:
-    """Under adaptive speculation SGLang multiplies the steps by the N it started with."""
+def test_a_moving_n_leaves_drafted_and_steps_unknown() -> None:
+    """Under adaptive speculation SGLang multiplies the steps by the N it started with, and counts steps of N = 0."""
     spec = SpecConfig("eagle3", 3, "/h", options=(("adaptive_config", "/t.json"),))
     told = {"spec_correct_drafts_histogram": [1, 2], "spec_num_proposed_drafts": 9, "spec_verify_ct": 3}
     steps = at("0.5.23").read_spec_steps([{"sglext": {"spec_tokens_details": told}}], spec)
-    assert steps == SpecSteps(histogram=(1, 2, 0, 0), drafted=None, verify_steps=3)
+    assert steps == SpecSteps(histogram=(1, 2, 0, 0), drafted=None, verify_steps=None)
 
 
 def test_logged_accept_rate_is_not_alpha() -> None:
