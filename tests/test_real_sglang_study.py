@@ -27,9 +27,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"method": "ngram", "n": 3},
             head | {"tree": {"depth": [2], "topk": [2, 1], "nodes": [4, 9]}},
         ],
-        "traffic": {"concurrency": [2], "prompts": [{"set": "chat"}], "max_output_tokens": 16},
+        "traffic": {"concurrency": [4], "prompts": [{"set": "chat"}], "max_output_tokens": 16},
         "sampling": {"temperatures": [0, 1]},
-        "budget": {"launches": 6, "minutes": 35},
+        "budget": {"launches": 6, "minutes": 30},
         "measure": {"requests": 6, "waves": 2, "warmup_requests": 1},
         "engine_options": {"args": ["--dtype", "float32", "--max-total-tokens", "8192"], "max_model_len": 2048},
     }
@@ -69,13 +69,13 @@ def test_impossible_and_duplicate_trees_left_with_a_reason(study: Path) -> None:
 def test_acceptance_of_the_report_is_a_recount_of_the_records(study: Path) -> None:
     told = json.loads((study / "outputs" / "recommendation.json").read_text())
     (folder,) = study.glob("reports/*/trials/*-eagle3-n-2")
-    lines = (folder / "requests-c2-t0.jsonl").read_text().splitlines()[1:]
+    lines = (folder / "requests-c4-t0.jsonl").read_text().splitlines()[1:]
     measured = [r for r in map(json.loads, lines) if r["phase"] == "measured" and r["error"] is None]
     steps = sum(r["spec"]["steps"] for r in measured)
     accepted = sum(j * count for r in measured for j, count in enumerate(r["spec"]["hist"]))
     assert steps > 0
     page = next(study.glob("reports/*/report.md")).read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if "| eagle3 N=2 |" in line and "concurrency 2 | 0 |" in line]
+    rows = [line for line in page.splitlines() if "| eagle3 N=2 |" in line and "concurrency 4 | 0 |" in line]
     assert any(f"{1 + accepted / steps:.3f} [" in row for row in rows)  # tau = 1 + correct / verify steps
     assert told["verdict"] in ("on", "off", "mixed", "undecided")
 
