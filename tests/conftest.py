@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,10 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 from mock_engine import fake_python
+
+#: A shell starts background jobs with SIGINT ignored, and so would be everything that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Two busy cores say nothing of the code: no property has a deadline.
 settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

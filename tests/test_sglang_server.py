@@ -209,7 +209,7 @@ def test_verify_finds_it_lossless_at_0_and_not_at_1(runs: dict[str, Run], arm: s
     assert (run.verified.greedy.prompts, run.verified.greedy.tokens) == (4, 64)
     assert [at for at, _ in run.verified.faults()] == [1.0]
     (sampled,) = run.verified.sampled
-    assert sampled.p_value < 1e-6
+    assert sampled.p_value < 1e-4
     assert [control.failed for control in run.verified.controls] == [False]
     assert run.verified.drafted is not None
     assert run.verified.drafted > 0
