@@ -49,10 +49,13 @@ def test_ten_kills_at_random_instants_lose_no_cell_and_repeat_none(bench: Bench)
         finished = {path: path.stat().st_mtime_ns for path in bench.folder.rglob("requests-*.jsonl")}
     done = run(bench, "sweep", file, "--resume")
     assert done.returncode == 0, done.stderr
-    (night,) = nights(bench)
-    measured = cells(night)
-    assert set(measured) == EXPECTED
-    assert len(measured) == len(EXPECTED)
+    # On a fast machine a night ends between two kills, and the next start begins another.
+    ended = nights(bench)
+    assert ended
+    for night in ended:
+        measured = cells(night)
+        assert set(measured) == EXPECTED
+        assert len(measured) == len(EXPECTED)
     wait_until(lambda: not left_running(str(bench.home)), 60)
     assert index_equals_a_rebuild(bench.folder / "reports")
 

@@ -81,9 +81,9 @@ def test_a_corrected_engine_passes_and_states_its_power(verified: dict[str, Veri
     (sampled,) = one.sampled
     assert sampled.second >= 192
     assert sampled.caught is not None
-    assert sampled.caught < 0.45
+    assert sampled.caught < 0.6
     assert one.drafted is not None
-    assert one.drafted > 100  # the equality was put to the test
+    assert one.drafted > 50  # the equality was put to the test
     assert f"would have been caught with probability {sampled.power():.2g}" in line(one)
 
 
