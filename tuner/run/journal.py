@@ -78,7 +78,7 @@ class WriterLock:
     def take(self) -> None:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         for attempt in range(LOCK_TRIES):
-            if _lock(descriptor):
+            if try_lock(descriptor):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, str(os.getpid()).encode())
                 self._descriptor = descriptor
@@ -97,7 +97,7 @@ class WriterLock:
         except FileNotFoundError:
             return False
         try:
-            return not _lock(descriptor)
+            return not try_lock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -112,7 +112,8 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
-def _lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Take a file's lock without waiting; False where another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

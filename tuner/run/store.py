@@ -17,14 +17,14 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tuner.errors import UserError
 from tuner.measure.records import Cell, EngineFacts, Trial
 from tuner.run.cell_files import read_cell, write_cell
 from tuner.run.files import sync_folder, write_atomic
-from tuner.run.journal import Event, Journal, WriterLock
+from tuner.run.journal import Event
+from tuner.run.journaled import JournaledFolder
 from tuner.run.labelled import with_faults
 from tuner.run.study_header import StudyHeader
 from tuner.spec.speculation import SpecConfig
@@ -33,14 +33,12 @@ from tuner.spec.speculation import SpecConfig
 INTERRUPTED = "interrupted"
 
 
-class StudyStore:
+class StudyStore(JournaledFolder):
     """A study on disk. `create` and `open` make this process its one writer until `close`; `read` only looks."""
 
     def __init__(self, folder: Path, header: StudyHeader) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.header = header
-        self._journal = Journal(folder / "journal.jsonl")
-        self._lock = WriterLock(folder / "lock")
 
     @classmethod
     def create(cls, folder: Path, header: StudyHeader) -> Self:
@@ -66,18 +64,6 @@ class StudyStore:
     def read(cls, folder: Path) -> Self:
         """Look at a study, also at one that another process is writing."""
         return cls(folder, StudyHeader.read(folder / "study.json"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._journal.close()
-        self._lock.release()
 
     def trial_started(
         self,
@@ -125,9 +111,6 @@ class StudyStore:
     def note(self, event: str, **fields: Any) -> None:
         """Journal an event of the caller's own, e.g. a prediction before it is tested; `events` gives it back."""
         self._journal.append(event, **fields)
-
-    def events(self) -> list[Event]:
-        return self._journal.events()
 
     @property
     def next_number(self) -> int:

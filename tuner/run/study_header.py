@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from tuner.errors import UserError
 from tuner.run.host import HostFacts
+from tuner.run.journaled import read_header
 
 #: Raised when an older tuner would misread a study.
 SCHEMA = 1
@@ -53,15 +53,7 @@ class StudyHeader:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        try:
-            data = json.loads(path.read_bytes())
-            if data["schema"] > SCHEMA:
-                raise UserError(f"{path} was written by a newer tuner (schema {data['schema']}): upgrade this one")
-            return cls.from_dict(data)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path.parent} holds no study ({path.name} is missing): name the folder of one") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} does not describe a study ({error!r}): restore it from a copy") from None
+        return read_header(path, "study", SCHEMA, cls.from_dict)
 
     def to_dict(self) -> dict[str, Any]:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

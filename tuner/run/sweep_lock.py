@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from tuner.engines.environments import Environment
 from tuner.errors import UserError
 from tuner.run.guarded import KEPT_LOCKS
+from tuner.run.journal import try_lock
 
 CPU = "cpu"
 #: A GPU that no driver tells of: all of them are one.
@@ -81,7 +81,7 @@ def _take(path: Path, device: str, who: str) -> int:
         raise UserError(f"cannot open {path} ({error.strerror}): remove it, or set {FOLDER_VARIABLE}") from None
     holder = os.pread(descriptor, 400, 0).decode(errors="replace")
     give_up_s = time.monotonic() + (0.0 if _runs(holder) else PATIENCE_S)
-    while not _lock(descriptor):
+    while not try_lock(descriptor):
         if time.monotonic() >= give_up_s:
             os.close(descriptor)
             raise UserError(f"{_called(device)} is in use by {holder or 'another'}: wait until it ends, or end it")
@@ -91,14 +91,6 @@ def _take(path: Path, device: str, who: str) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{who} (process {os.getpid()})".encode(), 0)
     return descriptor
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _runs(holder: str) -> bool:

@@ -13,13 +13,13 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tuner.errors import UserError
 from tuner.run.files import write_atomic
 from tuner.run.host import HostFacts
-from tuner.run.journal import Event, Journal, WriterLock
+from tuner.run.journal import Journal
+from tuner.run.journaled import JournaledFolder, read_header
 
 if TYPE_CHECKING:
     from tuner.run.sweep_plan import SweepPlan
@@ -63,29 +63,24 @@ class NightHeader:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        try:
-            data = json.loads(path.read_bytes())
-            if data["schema"] > SCHEMA:
-                raise UserError(f"{path} was written by a newer tuner (schema {data['schema']}): upgrade this one")
-            fields = {f.name: data[f.name] for f in dataclasses.fields(cls)}
-            return cls(**fields | {"host": HostFacts.from_dict(data["host"]), "studies": tuple(data["studies"])})
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path.parent} holds no night ({HEADER} is missing): name the folder of one") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} does not describe a night ({error!r}): restore it from a copy") from None
+        return read_header(path, "night", SCHEMA, cls.from_dict)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        fields = {f.name: data[f.name] for f in dataclasses.fields(cls)}
+        return cls(**fields | {"host": HostFacts.from_dict(data["host"]), "studies": tuple(data["studies"])})
 
     def to_dict(self) -> dict[str, Any]:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {"schema": SCHEMA} | fields | {"host": self.host.to_dict(), "studies": list(self.studies)}
 
 
-class NightStore:
+class NightStore(JournaledFolder):
     """A night on disk. `create` and `open` make this process its one writer until `close`; `read` only looks."""
 
     def __init__(self, folder: Path, header: NightHeader) -> None:
-        self.folder, self.header = folder, header
-        self._journal = Journal(folder / "journal.jsonl")
-        self._lock = WriterLock(folder / "lock")
+        super().__init__(folder)
+        self.header = header
 
     @classmethod
     def create(cls, reports: Path, header: NightHeader) -> Self:
@@ -127,23 +122,8 @@ class NightStore:
         finally:
             store.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._journal.close()
-        self._lock.release()
-
     def note(self, event: str, **fields: Any) -> None:
         self._journal.append(event, **fields)
-
-    def events(self) -> list[Event]:
-        return self._journal.events()
 
     def status(self) -> str:
         """What `night_ended` said, `running` while a process writes it, else `interrupted`."""
