@@ -168,3 +168,24 @@ def test_trees_go_to_the_drafts_that_can_draft_them() -> None:
 def test_axes_that_fit_no_workload_are_told(study: dict[str, Any], workload: Workload, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         workload_of(SweepStudy.model_validate({"workload": "chat.yaml"} | study), workload, "a", "sweep.yaml")
+
+
+@pytest.mark.parametrize(
+    ("axes", "by_load", "by_temperature"),
+    [
+        ({}, [1, 3, 2], [1, 4]),
+        ({"concurrency": [8, 1]}, [3, 1], [1, 4]),
+        ({"rates": [2.0]}, [2], [1, 4]),
+        ({"concurrency": [1, 16], "temperature": [1.0]}, None, [4]),
+        ({"temperature": [0.0, 0.7]}, [1, 3, 2], None),
+    ],
+)
+def test_shares_of_the_traffic_follow_their_levels_and_a_new_level_makes_all_alike(
+    axes: dict[str, Any], by_load: list[float] | None, by_temperature: list[float] | None
+) -> None:
+    data = CHAT.model_dump(mode="json", exclude_unset=True)
+    data["traffic"] |= {"rates": [2.0], "load_shares": [1, 3, 2]}
+    data["sampling"] |= {"temperature_shares": [1, 4]}
+    study = SweepStudy.model_validate({"workload": "chat.yaml", "axes": axes})
+    made = workload_of(study, Workload.model_validate(data), "b", "here")
+    assert (made.traffic.load_shares, made.sampling.temperature_shares) == (by_load, by_temperature)

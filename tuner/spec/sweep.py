@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ Mode = Literal["planned", "exhaustive"]
 
 
 class Axes(Strict):
-    """What is varied; each given axis takes the place of the workload's own."""
+    """What is varied; each given axis takes the place of the workload's own, with the shares of the levels it keeps."""
 
     n: list[PositiveInt] | None = Field(
         None, min_length=1, json_schema_extra=UNIQUE, description="N of every draft that is tried."
@@ -160,21 +161,38 @@ def load_sweep(path: Path) -> Sweep:
 def workload_of(study: SweepStudy, workload: Workload, engine: str, where: str) -> Workload:
     """The workload with the study's axes in it, on one engine. `where`: what errors name."""
     data = workload.model_dump(mode="json", exclude_unset=True)
-    axes = study.axes
+    axes, traffic = study.axes, workload.traffic
     data |= {"engine": engine, "name": _name(study.label, engine)}
     extras = data.get("engine_options", {}).get("by_engine", {})
     if extras:
         data["engine_options"]["by_engine"] = {name: own for name, own in extras.items() if name == engine}
     if axes.temperature is not None:
-        data["sampling"] = data.get("sampling", {}) | {"temperatures": axes.temperature}
+        shares = _shares_of(workload.sampling.temperature_shares, workload.sampling.temperatures, axes.temperature)
+        data["sampling"] = data.get("sampling", {}) | {"temperatures": axes.temperature, "temperature_shares": shares}
     if axes.concurrency is not None or axes.rates is not None:
-        data["traffic"] |= {"concurrency": axes.concurrency or [], "rates": axes.rates or []}
+        loads = [*((c, "concurrency") for c in axes.concurrency or []), *((r, "rate") for r in axes.rates or [])]
+        stated = [*((c, "concurrency") for c in traffic.concurrency), *((r, "rate") for r in traffic.rates)]
+        data["traffic"] |= {
+            "concurrency": axes.concurrency or [],
+            "rates": axes.rates or [],
+            "load_shares": _shares_of(traffic.load_shares, stated, loads),
+        }
     if study.drafts is not None or axes.n is not None or axes.tree is not None:
         data["drafts"] = _drafts(study, workload, where)
     try:
         return Workload.model_validate(data)
     except ValueError as error:
         raise UserError(f"{where}: {study.workload} with these axes is no workload: {_first(error)}") from None
+
+
+def _shares_of(
+    shares: list[float] | None, stated: Sequence[Hashable], wanted: Sequence[Hashable]
+) -> list[float] | None:
+    """Shares of the wanted levels; None (all alike) where the workload states none for one of them."""
+    if shares is None or not set(wanted) <= set(stated):
+        return None
+    by_level = dict(zip(stated, shares, strict=True))
+    return [by_level[level] for level in wanted]
 
 
 def _drafts(study: SweepStudy, workload: Workload, where: str) -> list[dict[str, Any]]:
