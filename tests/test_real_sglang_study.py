@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import real_sglang
 import yaml
+from report_tables import find, number, table
 
 pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(2400)]
 
@@ -66,18 +67,25 @@ def test_impossible_and_duplicate_trees_left_with_a_reason(study: Path) -> None:
     assert "the chain N = 2" in reasons["eagle3 tree d=2 k=1 m=4"]
 
 
-def test_acceptance_of_the_report_is_a_recount_of_the_records(study: Path) -> None:
-    told = json.loads((study / "outputs" / "recommendation.json").read_text())
-    (folder,) = study.glob("reports/*/trials/*-eagle3-n-2")
-    lines = (folder / "requests-c4-t0.jsonl").read_text().splitlines()[1:]
+@pytest.mark.parametrize(
+    ("setting", "folder"), [("eagle3 N=2", "eagle3-n-2"), ("eagle3 tree d=2 k=2 m=4", "eagle3-tree-d-2-k-2-m-4")]
+)
+def test_acceptance_of_the_report_is_a_recount_of_the_records(study: Path, setting: str, folder: str) -> None:
+    """tau is 1 + correct / verify steps; a_k the share of verify steps with k or more correct. By hand from the lines:
+    one histogram a request, hist[j] steps with j correct."""
+    (trial,) = study.glob(f"reports/*/trials/*-{folder}")
+    lines = (trial / "requests-c4-t0.jsonl").read_text().splitlines()[1:]
     measured = [r for r in map(json.loads, lines) if r["phase"] == "measured" and r["error"] is None]
     steps = sum(r["spec"]["steps"] for r in measured)
-    accepted = sum(j * count for r in measured for j, count in enumerate(r["spec"]["hist"]))
-    assert steps > 0
+    correct = [j for r in measured for j, count in enumerate(r["spec"]["hist"]) for _ in range(count)]
+    assert steps == len(correct) > 0
     page = next(study.glob("reports/*/report.md")).read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if "| eagle3 N=2 |" in line and "concurrency 4 | 0 |" in line]
-    assert any(f"{1 + accepted / steps:.3f} [" in row for row in rows)  # tau = 1 + correct / verify steps
-    assert told["verdict"] in ("on", "off", "mixed", "undecided")
+    where = {"setting": setting, "temperature": "0"}
+    row = find(table(page, "setting", "temperature", "tau", "alpha", "draft acceptance rate"), where)
+    assert number(row["tau"]) == f"{1 + sum(correct) / steps:.3f}"
+    a_row = find(table(page, "setting", "temperature", "figure", "k = 1"), where | {"figure": "a_k"})
+    by_hand = [f"{sum(j >= k for j in correct) / steps:.3f}" for k in (1, 2)]
+    assert [number(a_row[f"k = {k}"]) for k in (1, 2)] == by_hand
 
 
 def test_temperature_one_is_labelled_lossy_and_never_advised(study: Path) -> None:

@@ -22,6 +22,7 @@ import jsonschema
 import pytest
 import real_vllm
 import yaml
+from report_tables import find, number, table
 
 pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(3600)]
 
@@ -29,12 +30,7 @@ pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(3600)]
 GONE_WITHIN_S = 10.0
 NAME = "real-study"
 SETTINGS = ("ngram N=3", "eagle3 N=3")
-#: A figure for people: the value, its interval and, where it is not the row's, its n.
-_NUMBER = r"-?[\d.,]+[x%]?"
-FIGURE = re.compile(rf"({_NUMBER}) \[{_NUMBER}, {_NUMBER}\](, n = \d+)?")
-
 Json = dict[str, Any]
-Row = dict[str, str]
 
 
 def workload(folder: Path, **changes: object) -> Path:
@@ -110,14 +106,6 @@ class Study:
             return after - before
 
         return moved
-
-    def table(self, *columns: str) -> list[Row]:
-        """Rows of the first table in the report that has these columns."""
-        for block in re.findall(r"(?:^\|.*\|\n?)+", self.report, re.M):
-            head, _, *rows = [line.strip("| \n").split(" | ") for line in block.splitlines()]
-            if set(columns) <= set(head):
-                return [dict(zip(head, row, strict=False)) for row in rows]
-        raise AssertionError(f"the report has no table with {columns}")
 
 
 @pytest.fixture(scope="module")
@@ -351,8 +339,8 @@ def test_recommendation_json_holds_the_recounted_alpha_and_tau(study: Study) -> 
 
 
 def test_the_report_prints_the_recounted_alpha_a_k_and_tau(study: Study) -> None:
-    acceptance = study.table("setting", "temperature", "tau", "alpha", "draft acceptance rate")
-    positions = study.table("setting", "temperature", "figure", "k = 1")
+    acceptance = table(study.report, "setting", "temperature", "tau", "alpha", "draft acceptance rate")
+    positions = table(study.report, "setting", "temperature", "figure", "k = 1")
     for trial, cell in arms(study):
         own = recount(study.requests(cell), trial["spec"]["n"])
         where = {"setting": label(trial), "temperature": f"{cell['key']['temperature']:g}"}
@@ -365,18 +353,6 @@ def test_the_report_prints_the_recounted_alpha_a_k_and_tau(study: Study) -> None
         assert [number(a_row[f"k = {k}"]) for k in (1, 2, 3)] == [f"{a:.3f}" for a in own["a"]]
 
 
-def find(rows: list[Row], where: Row) -> Row:
-    (row,) = [row for row in rows if where.items() <= row.items()]
-    return row
-
-
-def number(text: str) -> str:
-    """The value of a printed figure, which must have its interval."""
-    found = FIGURE.fullmatch(text)
-    assert found, text
-    return found.group(1).rstrip("x%")
-
-
 def test_every_estimate_has_an_interval_and_n(study: Study) -> None:
     found = list(estimates({"cells": study.told["cells"], "best": study.told["best"]}))
     assert len(found) > 20
@@ -384,7 +360,7 @@ def test_every_estimate_has_an_interval_and_n(study: Study) -> None:
         assert estimate["low"] <= estimate["value"] <= estimate["high"]
         assert estimate["n"] >= 2
     for columns in (("tau", "alpha", "drafting share"), ("TPOT p50, ms", "TTFT p50, ms", "throughput, tok/s")):
-        for row in study.table(*columns):
+        for row in table(study.report, *columns):
             assert int(row["n"]) >= 2
             for column in columns:
                 number(row[column])
@@ -399,7 +375,7 @@ def test_capacity_runner_and_resolved_options_are_read_back(study: Study) -> Non
     capacity = {methods[number]: found["kv_cache_tokens"] for number, found in facts.items()}
     # The head's layer takes its own share of the same memory.
     assert capacity["off"] == capacity["ngram"] > capacity["eagle3"] > 2048
-    launches = study.table("launch", "setting", "runner", "KV capacity, tokens")
+    launches = table(study.report, "launch", "setting", "runner", "KV capacity, tokens")
     for number_, found in facts.items():
         assert found["runner"] == "V1"
         assert found["version"] == real_vllm.environment().version
