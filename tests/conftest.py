@@ -28,6 +28,24 @@ settings.load_profile("busy-machine")
 SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}
 
 
+#: Tests that start an engine need the machine for themselves; all others may run side by side.
+ENGINES = ("real_vllm", "real_sglang")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--engines", choices=("only", "without"), help="tests that start a real engine: only, or without")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asked = config.getoption("--engines")
+    if asked is None:
+        return
+    real = [any(item.get_closest_marker(name) for name in ENGINES) for item in items]
+    kept = [one for one, engine in zip(items, real, strict=True) if engine == (asked == "only")]
+    config.hook.pytest_deselected(items=[one for one in items if one not in set(kept)])
+    items[:] = kept
+
+
 @dataclass(frozen=True)
 class Bench:
     """A machine for one test: `home` is its data folder, `folder` where commands run."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import real_vllm
 from conftest import Bench
 from pairs import write_model
 
 import tuner
 from tuner.cli import app
-from tuner.engines.models import find_model
 from tuner.errors import UserError
 
 HEAD = Path(tuner.__file__).parents[1] / "profiles" / "smollm2-135m" / "eagle3"
@@ -61,13 +61,12 @@ def test_the_shipped_head_fits(capsys: pytest.CaptureFixture[str], target: Path,
     assert set(told["findings"][0]) == {"severity", "rule", "message", "source"}
 
 
-def test_the_real_target_where_it_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        folder = find_model("smollm2-135m")
-    except UserError:
-        pytest.skip("smollm2-135m is not on this machine: `tuner model add smollm2-135m`")
+@pytest.mark.real_vllm
+def test_the_real_target_takes_the_shipped_head(capsys: pytest.CaptureFixture[str]) -> None:
     for engine in ("vllm", "sglang"):
-        told = run(capsys, "--target", folder, "--draft", HEAD, "--method", "eagle3", "--engine", engine, "--n", 4)
+        told = run(
+            capsys, "--target", real_vllm.target(), "--draft", HEAD, "--method", "eagle3", "--engine", engine, "--n", 4
+        )
         assert told["ok"] is True
 
 

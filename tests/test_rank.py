@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from cells import C1T0, cell, off_trial, request, spec_trial
 
 from tuner.decide.break_even import alpha_for, break_even
 from tuner.decide.evidence import gather
+from tuner.decide.launch_luck import launch_luck
 from tuner.decide.rank import recommend
 from tuner.measure.records import CellKey, Load, Trial
 from tuner.spec.speculation import SpecConfig
@@ -63,6 +65,29 @@ def test_a_gain_within_the_drift_of_off_is_not_believed() -> None:
     assert "drifted" in verdict.reason
     assert verdict.drift is not None
     assert verdict.drift.value == pytest.approx(1 / 1.2, rel=0.01)
+
+
+def test_the_luck_of_launches_is_a_prior_and_the_drift_of_off() -> None:
+    steady = [0.1] * 8
+    once = gather([off_trial(steady)], "tpot_p50")
+    assert launch_luck(once) == pytest.approx(math.sqrt(2) * 0.005)  # two launches, half a percent each
+    again = gather([off_trial(steady), off_trial([0.102] * 8, 2, role="baseline-again")], "tpot_p50")
+    moved = math.log(1.02) ** 2  # three parts prior, one part what was seen
+    assert launch_luck(again) == pytest.approx(math.sqrt((3 * 2 * 0.005**2 + moved) / 4))
+
+
+def test_a_gain_two_launches_may_differ_by_is_not_believed() -> None:
+    """All requests alike: their spread is nothing, and 1.1 % is above a tie. Another launch may show none of it."""
+    steps = [[1, 1, 1, 1]] * 8
+    first, again = off_trial([0.1] * 8), off_trial([0.1] * 8, 3, role="baseline-again")
+    trials = [first, spec_trial(E3, 2 * 0.1 / 1.011, steps), again]
+    told = recommend(gather(trials, "tpot_p50"))
+    (verdict,) = told.verdicts
+    assert verdict.best.is_off
+    assert "no more than two launches of one setting may differ by (0.6%)" in verdict.reason
+    assert told.overall.best.is_off
+    trials[1] = spec_trial(E3, 2 * 0.1 / 1.05, steps)
+    assert recommend(gather(trials, "tpot_p50")).verdicts[0].best == E3
 
 
 def test_s14_the_slo_decides_between_settings() -> None:

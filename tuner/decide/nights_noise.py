@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.decide.nights_sample import CellSample, NightSample
-from tuner.measure.statistics import Estimate
-
-Z = 1.959964
+from tuner.measure.statistics import Z95, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Noise:
 
         tail = 0.025 / max(1, comparisons)
         value = math.log(ratio.value)
-        z = float(-ndtri(tail)) / Z
+        z = float(-ndtri(tail)) / Z95
         own = (math.log(ratio.low) - value) * z, (math.log(ratio.high) - value) * z
         luck = 0.0
         if launches and self.launch is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
+from tuner.decide.launch_luck import launch_luck
 from tuner.decide.verdict import Verdict, cost, ratio_text
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Estimate, is_tie, widened
@@ -31,18 +32,20 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
     """The setting with the highest geometric-mean ratio over the mix, if its interval and ties allow the claim."""
     specs = list(dict.fromkeys(c.spec for v in verdicts for c in v.comparisons if not c.spec.is_off))
     scored = [(spec, score) for spec in specs if (score := mean_gain(evidence, verdicts, spec)) is not None]
+    luck = launch_luck(evidence)
     claims = [
         (spec, score)
         for spec, score in scored
         if score.value > 1
-        and not is_tie(widened(score, len(specs)))
+        # The luck of a launch is in all its cells alike: their mean has it whole.
+        and not is_tie(widened(score, len(specs), luck))
         and _safe(verdicts, spec)
         and (not spec.by_load or any(verdict.on for verdict in verdicts))
     ]
     if not claims:
         return Overall(OFF, None, None, regret(evidence, verdicts, OFF), _why_off(scored), worst_loss(verdicts, OFF))
     highest, _ = max(claims, key=lambda pair: pair[1].value)
-    tied = [(s, score) for s, score in claims if s == highest or _tie(evidence, verdicts, highest, s)]
+    tied = [(s, score) for s, score in claims if s == highest or _tie(evidence, verdicts, highest, s, luck)]
     best, ratio = min(tied, key=lambda pair: cost(pair[0]))
     cells = [(v.key, c.ratio.value) for v in verdicts for c in v.comparisons if c.spec == best and c.ratio]
     worst = min(cells, key=lambda pair: pair[1])
@@ -84,10 +87,12 @@ def mean_gain(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig)
     return geometric_mean(ratios, len(verdicts), [evidence.weight_of(v.key) for v in verdicts])
 
 
-def _tie(evidence: Evidence, verdicts: Sequence[Verdict], best: SpecConfig, other: SpecConfig) -> bool:
+def _tie(evidence: Evidence, verdicts: Sequence[Verdict], best: SpecConfig, other: SpecConfig, luck: float) -> bool:
+    """Between settings of one N the better one is kept on its requests alone; N by load, which costs people more, is
+    not called better than one N by what may be the luck of a launch."""
     ratios = [evidence.ratio(other, best, verdict.key) for verdict in verdicts]
     mean = geometric_mean(ratios, len(verdicts), [evidence.weight_of(v.key) for v in verdicts])
-    return mean is not None and is_tie(mean)
+    return mean is not None and is_tie(widened(mean, 1, luck if best.by_load else 0.0))
 
 
 def geometric_mean(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
+from tuner.decide.launch_luck import launch_luck
 from tuner.decide.standing import Standing, standings, tied_with
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Estimate, is_tie, widened
@@ -19,7 +20,8 @@ MEMORY_ORDER = ("off", "ngram", "suffix", "mtp", "medusa", "eagle", "eagle3", "d
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One configuration against off in one cell. `ratio`: the gain in the objective, above 1 is better. `believed`:
-    a gain that is over a tie, beyond the drift of off, and beyond what the best of all comparisons reaches by chance.
+    a gain that is over a tie, beyond the drift of off, and beyond what the best of all comparisons reaches by chance,
+    that of its requests and that of its launch.
     `lossy`: why its output is not the target's; such a setting is shown and never advised.
     """
 
@@ -30,6 +32,17 @@ class Comparison:
     missed_slos: tuple[str, ...]
     believed: bool
     lossy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What a gain is held against: how many comparisons were made, and what two launches differ by (`launch_luck`)."""
+
+    comparisons: int
+    luck: float
+
+    def widened(self, ratio: Estimate) -> Estimate:
+        return widened(ratio, self.comparisons, self.luck)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +77,9 @@ def missed_slos(cell: CellSummary, slo_ms: Sequence[tuple[str, float]]) -> tuple
 def verdict_of(evidence: Evidence, key: CellKey) -> Verdict:
     """The best setting whose gain is believed; among those it is not told apart from, the cheapest."""
     drift = evidence.drift(key.load)
-    many = comparisons_made(evidence)
+    chance = Chance(comparisons_made(evidence), launch_luck(evidence))
     measured = [spec for spec in evidence.specs() if evidence.best_trial(spec, key)]
-    comparisons = tuple(_comparison(evidence, spec, key, drift, many) for spec in measured)
+    comparisons = tuple(_comparison(evidence, spec, key, drift, chance) for spec in measured)
     off = next(c for c in comparisons if c.spec.is_off)
     if not any(c.feasible for c in comparisons):
         reason = f"no setting meets the SLO here (off: {'; '.join(off.missed_slos)})"
@@ -75,7 +88,7 @@ def verdict_of(evidence: Evidence, key: CellKey) -> Verdict:
     winners = [c for c in comparisons if c.feasible and c.believed and not c.spec.by_load]
     if not winners:
         return Verdict(
-            key, OFF, None, _why_off(comparisons, drift, many), _tied_with_off(comparisons), comparisons, drift
+            key, OFF, None, _why_off(comparisons, drift, chance), _tied_with_off(comparisons), comparisons, drift
         )
     found = standings(evidence, key)
     specs = [c.spec for c in winners]
@@ -98,19 +111,21 @@ def cost(spec: SpecConfig) -> tuple[bool, int, int, str]:
     return (spec.by_load, nodes, MEMORY_ORDER.index(spec.method), spec.label)
 
 
-def _comparison(evidence: Evidence, spec: SpecConfig, key: CellKey, drift: Estimate | None, many: int) -> Comparison:
+def _comparison(
+    evidence: Evidence, spec: SpecConfig, key: CellKey, drift: Estimate | None, chance: Chance
+) -> Comparison:
     one = evidence.best_trial(spec, key)
     assert one is not None
     missed = missed_slos(one.cells[key], evidence.slo_ms)
     ratio = None if spec.is_off else evidence.ratio(OFF, spec, key)
     cell = one.trial.cell(key)
     lossy = cell.lossy if cell else None
-    return Comparison(spec, key, ratio, not missed, missed, lossy is None and _believed(ratio, drift, many), lossy)
+    return Comparison(spec, key, ratio, not missed, missed, lossy is None and _believed(ratio, drift, chance), lossy)
 
 
-def _believed(ratio: Estimate | None, drift: Estimate | None, many: int) -> bool:
-    """A gain whose whole interval, widened for the comparisons made, is above 1, over a tie and over off's drift."""
-    if ratio is None or ratio.value <= 1 or is_tie(widened(ratio, many)):
+def _believed(ratio: Estimate | None, drift: Estimate | None, chance: Chance) -> bool:
+    """A gain whose whole interval, widened by chance, is above 1, over a tie and over off's drift."""
+    if ratio is None or ratio.value <= 1 or is_tie(chance.widened(ratio)):
         return False
     return drift is None or ratio.value - 1 > abs(drift.value - 1)
 
@@ -131,7 +146,7 @@ def _tied_with_off(comparisons: Sequence[Comparison]) -> tuple[SpecConfig, ...]:
     return tuple(c.spec for c in tried if c.ratio is not None and is_tie(c.ratio))
 
 
-def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, many: int) -> str:
+def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: Chance) -> str:
     tried = [c for c in comparisons if c.ratio is not None and c.lossy is None and not c.spec.by_load]
     if not tried:
         lossy = next((c.lossy for c in comparisons if c.lossy), None)
@@ -145,10 +160,12 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, many: in
         return f"every setting is slower than off; the least slow is {shown}"
     if is_tie(best.ratio):
         return f"no setting is told apart from off; the best is {shown}"
-    if is_tie(widened(best.ratio, many)):
-        return f"the best, {shown}, gains no more than the luckiest of {many} comparisons may by chance"
-    moved = f"{abs(drift.value - 1):.1%}" if drift else "an unknown amount"
-    return f"the best, {shown}, gains no more than off itself drifted between its two runs ({moved})"
+    if is_tie(widened(best.ratio, chance.comparisons)):
+        return f"the best, {shown}, gains no more than the luckiest of {chance.comparisons} comparisons may by chance"
+    moved = abs(drift.value - 1) if drift else 0.0
+    if best.ratio.value - 1 <= moved:
+        return f"the best, {shown}, gains no more than off itself drifted between its two runs ({moved:.1%})"
+    return f"the best, {shown}, gains no more than two launches of one setting may differ by ({chance.luck:.1%})"
 
 
 def _why_on(chosen: Comparison, ties: Sequence[SpecConfig]) -> str:

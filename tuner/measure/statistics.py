@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,8 @@ Array = NDArray[np.float64]
 RESAMPLES = 2000
 #: Differences under this share are ties whatever their interval (DEFINITIONS, Statistics).
 TIE_MARGIN = 0.01
+#: Standard deviations to either end of a 95 percent interval.
+Z95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,16 +196,18 @@ def mean(data: Array) -> Any:
     return data[..., 0].mean(axis=-1)
 
 
-def widened(ratio: Estimate, comparisons: int) -> Estimate:
+def widened(ratio: Estimate, comparisons: int, luck: float = 0.0) -> Estimate:
     """The interval for the best of so many comparisons: if nothing helped, one of all would be above 1 in 2.5 studies
-    of 100 (Bonferroni, one-sided), as often as a single one is."""
+    of 100 (Bonferroni, one-sided), as often as a single one is. `luck`: standard deviation of the ratio's log that its
+    interval does not hold."""
     from scipy.special import ndtri
 
     if ratio.low <= 0:
         return ratio
-    z = float(-ndtri(0.025 / max(1, comparisons))) / 1.96
-    low, high = (ratio.value * (bound / ratio.value) ** z for bound in (ratio.low, ratio.high))
-    return Estimate(ratio.value, low, high, ratio.n)
+    z = float(-ndtri(0.025 / max(1, comparisons)))
+    value = math.log(ratio.value)
+    low, high = (z * math.hypot((math.log(end) - value) / Z95, luck) for end in (ratio.low, ratio.high))
+    return Estimate(ratio.value, math.exp(value - low), math.exp(value + high), ratio.n)
 
 
 def is_tie(ratio: Estimate) -> bool:
