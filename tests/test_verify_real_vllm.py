@@ -13,7 +13,7 @@ import real_vllm
 
 from tuner.engines.base import LaunchOptions
 from tuner.engines.vllm import VllmEngine
-from tuner.measure.lossless import Verified
+from tuner.measure.lossless import Structured, Verified
 from tuner.measure.lossless_greedy import TIE_32_BIT
 from tuner.report.lossless_text import line
 from tuner.run.process import EngineProcess, free_port
@@ -30,9 +30,28 @@ AS_SHIPPED, NGRAM_TOP_K = "eagle3 as shipped", "ngram with top_k"
 RUNNING = 32
 
 
+#: Short whatever a small model thinks: what can be wrong with an answer is how it is bound.
+SCHEMA = {
+    "type": "object", "required": ["likes", "count"], "additionalProperties": False,
+    "properties": {"likes": {"enum": ["yes", "no"]}, "count": {"type": "integer", "minimum": 0, "maximum": 9}},
+}  # fmt: skip
+
+
 def task() -> Task:
     plain = plain_task(Effort(prompts=6, tokens=24, samples=192, k=4), (1.0,), RUNNING, 0, TIE_32_BIT)
-    return dataclasses.replace(plain, engine="vllm")
+    bound = {"type": "json_schema", "json_schema": {"name": "pet", "schema": SCHEMA}}
+    questions = [f"How many {animals} do you like? Answer as JSON." for animals in ("cats", "dogs", "newts", "owls")]
+    structured = tuple(
+        (
+            text,
+            {
+                "messages": [{"role": "user", "content": text}],
+                "max_tokens": 48, "temperature": 0.0, "response_format": bound,
+            },
+        )
+        for text in questions
+    )  # fmt: skip
+    return dataclasses.replace(plain, engine="vllm", structured=structured)
 
 
 @contextlib.asynccontextmanager
@@ -49,6 +68,7 @@ async def verify_all(folder: Path) -> dict[str, Verified]:
     found, asked = {}, task()
     async with serving(OFF, folder / "off.log", {}) as server:
         off = await probe_off(server, asked)
+    assert [answer.wrong for answer in off.structured] == [None] * 4
     runs = {AS_SHIPPED: (EAGLE3, {"TUNER_CORRECTIONS": "off"}), EAGLE3.label: (EAGLE3, {}), NGRAM.label: (NGRAM, {})}
     for name, (spec, env) in runs.items():
         async with serving(spec, folder / f"{name}.log", env) as server:
@@ -85,6 +105,11 @@ def test_a_corrected_engine_passes_and_states_its_power(verified: dict[str, Veri
     assert one.drafted is not None
     assert one.drafted > 50  # the equality was put to the test
     assert f"would have been caught with probability {sampled.power():.2g}" in line(one)
+
+
+def test_answers_bound_to_a_schema_are_whole_under_speculation(verified: dict[str, Verified]) -> None:
+    for label in (EAGLE3.label, NGRAM.label):
+        assert verified[label].structured == Structured(asked=4, whole=4, off_whole=4)
 
 
 def test_the_build_as_shipped_is_caught_above_temperature_0_alone(verified: dict[str, Verified]) -> None:
