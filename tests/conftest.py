@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: Two busy cores say nothing of the code: no property has a deadline.
 settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy-machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests hold no device of the machine: runs of them may stand side by side."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_LOCKS", str(tmp_path_factory.mktemp("locks")))
+        yield
+
 
 #: Off 5 ms a step. eagle3 accepts .8, .7, .6, .6 at T = 0; a drafted token costs 5 % of a step, more when crowded.
 SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}

@@ -167,14 +167,15 @@ def test_no_cell_begins_after_the_minutes_and_off_closes_what_was_begun(bench: B
     assert max((at - began).total_seconds() - s for at, s in zip(ended, took_s, strict=True)) < 15 + 1
 
 
-def test_two_sweeps_never_share_a_gpu_and_the_lock_lasts_until_the_engine_is_gone(bench: Bench) -> None:
+def test_no_two_measurements_share_a_gpu_and_the_lock_lasts_until_the_engine_is_gone(bench: Bench) -> None:
     file = sweep_file(bench)
     first = start(bench, "sweep", file, faults="ignore_sigterm")
     try:
         wait_until(lambda: finished_cells(bench) >= 1)
-        second = run(bench, "sweep", file)
-        assert second.returncode == 2
-        assert f"the GPU is in use by tuner sweep night (process {first.pid})" in second.stderr
+        for second in (("sweep", file), ("recommend", "workload.yaml"), ("verify", "workload.yaml")):
+            refused = run(bench, *second)
+            assert refused.returncode == 2
+            assert f"the GPU is in use by tuner sweep night (process {first.pid})" in refused.stderr
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.wait()

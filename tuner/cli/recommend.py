@@ -56,6 +56,7 @@ def recommend(
     from tuner.cli.progress import progress
     from tuner.errors import Interrupted
     from tuner.report.build import report_study
+    from tuner.run.device_lock import holding_engines
     from tuner.run.preflight import read_question
     from tuner.run.question import with_budget
     from tuner.run.signals import unwinding_signals
@@ -63,7 +64,8 @@ def recommend(
     from tuner.run.study import run_study
 
     question = with_budget(read_question(workload), minutes, launches)
-    with unwinding_signals(), open_study(question, reports, resume=resume) as store:
+    held = holding_engines(question.environments, f"tuner recommend {question.workload.name}")
+    with unwinding_signals(), held, open_study(question, reports, resume=resume) as store:
         try:
             with progress() as notify:
                 asyncio.run(run_study(question, store, notify))

@@ -54,6 +54,7 @@ def verify(
     from tuner.cli.progress import progress
     from tuner.errors import UserError
     from tuner.report.lossless_text import verify_json, verify_text
+    from tuner.run.device_lock import holding_engines
     from tuner.run.preflight import read_question
     from tuner.run.signals import unwinding_signals
     from tuner.run.verify import chosen_engine, chosen_settings, verify_addresses, verify_workload
@@ -67,7 +68,8 @@ def verify(
         question = read_question(workload)
         environment = chosen_engine(question, engine)
         specs = chosen_settings(question.arms, setting or ())
-        with unwinding_signals(), progress() as notify:
+        held = holding_engines([environment], f"tuner verify {question.workload.name}")
+        with unwinding_signals(), held, progress() as notify:
             found = asyncio.run(verify_workload(question, environment, specs, effort, reports, notify, temperature))
     else:
         raise UserError("give a workload, or both --off-url and --spec-url: see tuner verify --help")

@@ -9,14 +9,13 @@ from pathlib import Path
 from tuner.decide.nights import IMPROVED, REGRESSED
 from tuner.decide.nights_gates import FAILED
 from tuner.errors import Interrupted, UserError
+from tuner.run.device_lock import holding_engines
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_runs import GREEN, RED, find_run
-from tuner.run.host import HostFacts
 from tuner.run.nights import Compared, NightData, baseline_of, compare_runs, night_data
 from tuner.run.progress import Notify
 from tuner.run.sweep import open_night, run_night
-from tuner.run.sweep_lock import devices_of, holding
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
 from tuner.run.sweep_store import ENDED, VERDICT, NightStore
@@ -53,10 +52,10 @@ def sweep_night(
     """Run a night to its end. Interrupted when a signal ends it: the night is then on the disk, to go on with."""
     plan = _with_minutes(plan_sweep(file), minutes)
     where = executor or Local()
-    devices = devices_of([study.environment for study in plan.studies], len(HostFacts.read().gpus))
+    own = [study.environment for study in plan.studies] if where.on_this_machine else []
     who = f"tuner sweep {plan.sweep.name}"
     with (
-        holding(devices if where.on_this_machine else (), who),
+        holding_engines(own, who),
         open_night(plan, reports, resume=resume, notify=notify) as night,
     ):
         try:

@@ -17,13 +17,13 @@ from typing import Any, Self
 
 from tuner.errors import UserError
 from tuner.measure.records import Cell, Trial
+from tuner.run.device_lock import devices_of, holding
 from tuner.run.files import write_atomic
 from tuner.run.journal import Event as JournalEvent
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
-from tuner.run.sweep_lock import devices_of, holding
 from tuner.run.trial import TrialPlan, run_trial
 
 #: Trials handed to Ray together: it holds back those that find no room.

@@ -1,4 +1,4 @@
-"""Machine-wide locks on what an engine computes with: two sweeps never share a GPU, nor the CPUs of one machine."""
+"""Machine-wide locks on what an engine computes with: no two measurements share a GPU, nor the CPUs of one machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tuner.engines.environments import Environment
 from tuner.errors import UserError
 from tuner.run.guarded import KEPT_LOCKS
+from tuner.run.host import HostFacts
 from tuner.run.journal import try_lock
 
 CPU = "cpu"
@@ -30,9 +32,12 @@ def locks_folder() -> Path:
 
 
 def devices_of(environments: Sequence[Environment], gpus: int) -> tuple[str, ...]:
-    """What these engines will compute with. `gpus`: how many this machine has; CUDA_VISIBLE_DEVICES narrows it."""
+    """What these engines will compute with; those that already serve, with what is not ours to hold. `gpus`: how many
+    this machine has; CUDA_VISIBLE_DEVICES narrows it."""
     found: set[str] = set()
     for environment in environments:
+        if environment.url is not None:
+            continue
         found |= {CPU} if environment.device == "cpu" else set(_gpus(gpus))
     return tuple(sorted(found))
 
@@ -42,6 +47,11 @@ def _gpus(count: int) -> list[str]:
     if visible:
         return [f"gpu-{name.strip()}" for name in visible.split(",") if name.strip()]
     return [f"gpu-{i}" for i in range(count)] or [ANY_GPU]
+
+
+def holding_engines(environments: Sequence[Environment], who: str) -> AbstractContextManager[None]:
+    """`holding` what these engines will compute with on this machine."""
+    return holding(devices_of(environments, len(HostFacts.read().gpus)), who)
 
 
 @contextlib.contextmanager
