@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -65,7 +66,7 @@ async def serving(spec: SpecConfig, log: Path, env: Mapping[str, str]) -> AsyncI
 
 
 async def verify_all(folder: Path) -> dict[str, Verified]:
-    found, asked = {}, task()
+    found, asked, began_s = {}, task(), time.monotonic()
     async with serving(OFF, folder / "off.log", {}) as server:
         off = await probe_off(server, asked)
     assert [answer.wrong for answer in off.structured] == [None] * 4
@@ -74,6 +75,9 @@ async def verify_all(folder: Path) -> dict[str, Verified]:
         async with serving(spec, folder / f"{name}.log", env) as server:
             own = without_top_k(asked) if spec == NGRAM else asked
             found[name] = await verify_server(server, own, off, name, comparisons=len(runs))
+            print(
+                f"{name}: {'' if found[name].ok else 'NOT '}lossless, {time.monotonic() - began_s:.0f} s after the start"
+            )
             if spec == NGRAM:
                 again = dataclasses.replace(asked, greedy=())
                 found[NGRAM_TOP_K] = await verify_server(server, again, off, NGRAM_TOP_K)
