@@ -75,9 +75,8 @@ async def verify_all(folder: Path) -> dict[str, Verified]:
         async with serving(spec, folder / f"{name}.log", env) as server:
             own = without_top_k(asked) if spec == NGRAM else asked
             found[name] = await verify_server(server, own, off, name, comparisons=len(runs))
-            print(
-                f"{name}: {'' if found[name].ok else 'NOT '}lossless, {time.monotonic() - began_s:.0f} s after the start"
-            )
+            passed = "lossless" if found[name].ok else "NOT lossless"
+            print(f"{name}: {passed}, {time.monotonic() - began_s:.0f} s after the start")
             if spec == NGRAM:
                 again = dataclasses.replace(asked, greedy=())
                 found[NGRAM_TOP_K] = await verify_server(server, again, off, NGRAM_TOP_K)

@@ -18,8 +18,9 @@ EVERYTHING = "every setting"
 REGRESSED, IMPROVED, NO_EVIDENCE = "regressed", "improved", "no evidence"
 #: What is always compared; gates may ask for more.
 DEFAULT_METRICS = ("tpot_p50", "tau")
-#: Launches whose luck enters a change: of tau none, since acceptance does not hang on how fast a machine is.
-LAUNCHES: Mapping[str, int] = {"tau": 0, "speedup": 4}
+#: Launches whose luck enters a change: a setting's own, and off's, which every setting of a study is held against. Of
+#: tau none, since acceptance does not hang on how fast a machine is.
+LAUNCHES: Mapping[str, tuple[int, int]] = {"tau": (0, 0), "speedup": (2, 2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,9 @@ def _judged(change: Change, noise: Noise, comparisons: int) -> Change:
     worse = change.worse
     if worse is None or worse.low <= 0:
         return change
-    launches = LAUNCHES.get(change.metric, 2)
-    low, high = noise.widened(worse, launches / change.averaged, comparisons)
+    own, shared = LAUNCHES.get(change.metric, (2, 0))
+    launches = own / change.averaged + shared  # the mean over settings evens out their own alone
+    low, high = noise.widened(worse, launches, comparisons)
     state, reason = NO_EVIDENCE, ""
     if launches and noise.launch is None:
         reason = "off was measured once a night: what two launches differ by is not known"

@@ -76,6 +76,8 @@ def _regress(gate: Gate, comparison: NightComparison | None) -> GateResult:
     own = [change for change in comparison.changes if change.metric == gate.metric and change.worse is not None]
     if not own:
         return GateResult(gate, NOT_MEASURED, (f"no {gate.metric} was measured on the same prompts in both nights",))
+    if all(change.reason for change in own):
+        return GateResult(gate, NOT_MEASURED, (own[0].reason,))
     bad = [change for change in own if change.state == REGRESSED and _over(change, gate.limit)]
     return GateResult(gate, FAILED if bad else PASSED, tuple(_said(change) for change in bad))
 

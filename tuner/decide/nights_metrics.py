@@ -26,9 +26,6 @@ def worse_by(
     if metric in ("tpot_p50", "ttft_p50"):
         return bootstrap_median_ratio(rows[:, ::-1].tolist(), seed)
     if metric == "goodput":
-        # Requests that miss are what gets worse; both nights all good is no change.
-        if rows.min() == 1:
-            return Estimate(1.0, 1.0, 1.0, len(rows))
         return bootstrap(rows.tolist(), _first_mean_over_second, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         return bootstrap_sums(rows.tolist(), _tau_worse if metric == "tau" else _throughput_worse, seed)[0]
@@ -68,9 +65,9 @@ def _ratio_of_medians(data: Array) -> Array:
 
 
 def _first_mean_over_second(data: Array) -> Array:
-    middle = data.mean(axis=-2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(middle[..., 0] / middle[..., 1])
+    """A night without one good request counts as half of one: its loss is then at least so large, and no infinity."""
+    middle = np.maximum(data.mean(axis=-2), 0.5 / data.shape[-2])
+    return np.asarray(middle[..., 0] / middle[..., 1])
 
 
 def _tau_worse(total: Array) -> Array:

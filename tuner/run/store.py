@@ -112,6 +112,10 @@ class StudyStore(JournaledFolder):
         """Journal an event of the caller's own, e.g. a prediction before it is tested; `events` gives it back."""
         self._journal.append(event, **fields)
 
+    def was_started(self, number: int) -> bool:
+        """Launches that run side by side start in any order: a later one may be there before an earlier one."""
+        return number in self._started()
+
     @property
     def next_number(self) -> int:
         return 1 + max(self._started(), default=0)

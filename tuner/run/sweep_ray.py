@@ -114,7 +114,7 @@ def _apply(name: str, values: tuple[Any, ...], plan: TrialPlan, store: StudyStor
 
 
 def _record_lost(plan: TrialPlan, store: StudyStore, status: str) -> None:
-    if plan.number >= store.next_number:
+    if not store.was_started(plan.number):
         store.trial_started(
             plan.number, plan.ask.spec, plan.environment.name, plan.ask.role, plan.ask.why, (), ()
         )  # fmt: skip

@@ -142,7 +142,9 @@ class NightStore(JournaledFolder):
 
     def spent_s(self) -> float:
         """Seconds this night was being worked on, pauses between its sessions left out."""
-        marks = [(datetime.fromisoformat(e["at"]), e["event"] == OPENED) for e in self.events()]
+        # A night may be tagged days after it was interrupted: nobody worked on it until then.
+        own = (event for event in self.events() if event["event"] != TAGGED)
+        marks = [(datetime.fromisoformat(e["at"]), e["event"] == OPENED) for e in own]
         for folder in (self.folder / str(study["folder"]) for study in self.header.studies):
             marks += [(datetime.fromisoformat(e["at"]), False) for e in Journal(folder / "journal.jsonl").events()]
         spent, before = timedelta(), None

@@ -118,7 +118,7 @@ class NightStudy:
         try:
             await self.executor.run(self.planned.question, plan, self.store, self.notify)
         except (EngineError, UserError) as error:
-            if plan.number >= self.store.next_number:
+            if not self.store.was_started(plan.number):
                 raise
             self.store.trial_ended(plan.number, f"failed: {error}")
 
