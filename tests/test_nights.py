@@ -201,6 +201,38 @@ def test_equal_nights_have_no_suspect_and_a_slower_off_points_away_from_drafts()
 # Gates
 
 
+def test_goodput_that_fell_to_nothing_is_worse_and_no_gap() -> None:
+    none = np.zeros(20)
+    good, bad = cell([10.0] * 20), cell([10.0] * 20, good=none)
+    # 20 of 20 good, then at most half of one: 1 / 0.025
+    assert worse_by("goodput", good, bad) == Estimate(40.0, 40.0, 40.0, 20)
+    assert worse_by("goodput", bad, bad) == Estimate(1.0, 1.0, 1.0, 20)
+    again = (cell([10.0] * 20, "off", again=True),)
+    before, after = (NightSample(run, (cell([10.0] * 20, "off"), one), again) for run, one in (("a", good), ("b", bad)))
+    (held,) = hold([parse_gate("goodput drop > 5 %")], compare_nights(before, after, ("goodput",)), (), ())
+    assert held.state == "failed"
+
+
+def test_a_gate_on_times_passes_nothing_where_the_noise_is_not_known() -> None:
+    before, after = NightSample("a", (cell([10.0] * 20),)), NightSample("b", (cell([30.0] * 20),))
+    (held,) = hold([parse_gate("tpot_p50 regress > 3 %")], compare_nights(before, after, ("tpot_p50",)), (), ())
+    assert (held.state, held.reasons) == (
+        "not measured", ("off was measured once a night: what two launches differ by is not known",)
+    )  # fmt: skip
+
+
+def test_the_mean_over_settings_evens_out_their_luck_and_not_that_of_off() -> None:
+    def made(run: str, n: int) -> NightSample:
+        settings = tuple(cell([10.0] * 20, f"ngram N={i}") for i in range(1, n + 1))
+        return NightSample(run, (cell([20.0] * 20, "off"), *settings), (cell([20.4] * 20, "off", again=True),))
+
+    rows = compare_nights(made("a", 4), made("b", 4), ("speedup",)).changes
+    over = next(one for one in rows if one.setting == EVERYTHING)
+    # Drifts of 2 percent in both nights: a launch's deviation is log(1.02) / sqrt(2). Two launches of four settings,
+    # evened out to 2 / 4, and two of off. The row is one of two halves of the error: t of 2 degrees at 0.0125 is 6.205.
+    assert math.log(over.high) == pytest.approx(6.205 * math.sqrt(2 / 4 + 2) * math.log(1.02) / math.sqrt(2), rel=1e-3)
+
+
 def change(metric: str, worse: float, state: str) -> Change:
     return Change("s", "eagle3 N=3", KEY, metric, Estimate(worse, worse - 0.01, worse + 0.01, 32), 1.0, 1.2, state)
 

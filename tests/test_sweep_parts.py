@@ -1,0 +1,53 @@
+"""Parts of a night that need no engine: launches side by side, the minutes a night has spent, what it is held against."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from night_fixture import HOST
+from study_fixture import study_header
+
+from tuner.decide.plan import Ask
+from tuner.engines.environments import Environment
+from tuner.run.store import StudyStore
+from tuner.run.sweep_asks import LOST
+from tuner.run.sweep_ray import _record_lost
+from tuner.run.sweep_store import OPENED, STUDY_BEGAN, TAGGED, NightHeader, NightStore
+from tuner.run.trial import TrialPlan
+from tuner.spec.speculation import OFF, SpecConfig
+
+NGRAM = SpecConfig("ngram", n=2)
+HERE = Environment("vllm-cpu", "vllm", "0.32.0", "python", None, "cpu")
+
+
+@pytest.mark.parametrize("began", [(2,), (1, 2)])
+def test_a_worker_lost_before_its_launch_began_is_recorded_beside_a_later_one(
+    tmp_path: Path, began: tuple[int, ...]
+) -> None:
+    with StudyStore.create(tmp_path / "study", study_header()) as store:
+        for number in began:
+            store.trial_started(number, OFF if number == 2 else NGRAM, "vllm-cpu", "explore", "", (), ())
+        plan = TrialPlan(1, Ask(NGRAM, "explore", "every setting"), HERE, ())
+        _record_lost(plan, store, LOST)
+        told = {trial.number: (trial.spec, trial.status) for trial in store.trials()}
+    assert told == {1: (NGRAM, LOST), 2: (OFF, "interrupted")}
+
+
+def night(folder: Path) -> NightStore:
+    header = NightHeader("20260504-020000-n", "2026-05-04T02:00:00+00:00", "n", "k", {}, "", "n.yaml", (), HOST)
+    NightStore.create(folder, header).close()
+    return NightStore.read(folder / header.id)
+
+
+def test_a_tag_given_days_later_costs_an_interrupted_night_no_minutes(tmp_path: Path) -> None:
+    store, begin = night(tmp_path), datetime.fromisoformat("2026-05-04T02:00:00.000+00:00")
+    # Two minutes of work, a kill; a tag two days on; then one minute more.
+    minutes = [(0, OPENED), (2, STUDY_BEGAN), (2880, TAGGED), (3000, OPENED), (3001, STUDY_BEGAN)]
+    lines = [
+        json.dumps({"at": (begin + timedelta(minutes=at)).isoformat(), "event": event}) + "\n" for at, event in minutes
+    ]
+    (store.folder / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+    assert store.spent_s() == pytest.approx(3 * 60)
