@@ -112,6 +112,29 @@ def test_where_gaps_are_not_told_the_rates_decide() -> None:
     assert not compare_greedy(bare(2, 0), bare(9, 10), bare(9, 12)).failed  # off parts from itself as often
 
 
+def test_a_gap_that_may_be_more_than_a_tie_is_not_told() -> None:
+    """The other's token is not listed, and the last listed is 0.25 nats away: under the tolerance, or far above."""
+    assert compare_greedy(many(30, 2, gap=0.25), many(30, 2), many(30, 7)).unexplained == 30
+    assert compare_greedy(many(30, 2, gap=0.25), many(30, 2), many(30, 7)).failed  # 30 of 30 against none of off's own
+    few = compare_greedy(many(30, 2, gap=0.25), many(30, 2), [*many(29, 2), answer("p29", 1, 7)])
+    assert (few.unexplained, few.failed) == (1, False)
+    # Where off strays from itself just as far, that is no fault of speculation.
+    own = compare_greedy(many(30, 2, gap=3.0), many(30, 7), many(30, 7))
+    assert own.tolerance == pytest.approx(3.0)
+    assert not own.failed
+
+
+def test_rates_are_held_against_the_settings_share_of_the_error() -> None:
+    def bare(last: int, count: int) -> list[GreedyAnswer]:
+        return [GreedyAnswer(f"p{i}", (1, last if i < count else 2)) for i in range(20)]
+
+    # 6 of 20 against none: C(20,6) / C(40,6) = 38760 / 3838380 = 0.0101, and 7 give 77520 / 18643560 = 0.0042.
+    alone = compare_greedy(bare(2, 0), bare(2, 0), bare(9, 7))
+    assert alone.p_value == pytest.approx(0.0042, rel=0.01)
+    assert alone.failed
+    assert not compare_greedy(bare(2, 0), bare(2, 0), bare(9, 7), alpha=0.01 / 6).failed
+
+
 def test_prompts_that_one_side_lacks_are_left_out() -> None:
     result = compare_greedy(many(4, 2), many(2, 2), many(3, 2))
     assert (result.prompts, result.floor_prompts, result.tokens) == (3, 2, 6)

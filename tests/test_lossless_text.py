@@ -53,6 +53,14 @@ def test_labels_count_as_much_as_tests() -> None:
 def test_nothing_drafted_proves_nothing() -> None:
     idle = Verified("ngram N=4", sampled=(SAMPLED,), drafted=0)
     assert verdict(idle) == "not tested: nothing was drafted on these requests"
+    greedily = Verified("ngram N=4", GREEDY, drafted=0, drafted_greedily=0)
+    assert verdict(greedily) == "not tested: nothing was drafted on these requests"
+    assert "p = 0.5); but nothing was drafted meanwhile, so it proves nothing" in line(greedily)
+    # It drafted greedily and not on the samples: the one is a test, the other claims no power.
+    half = dataclasses.replace(SOUND, drafted=0, drafted_greedily=40)
+    assert verdict(half) == "lossless, as far as tested"
+    assert "would have been caught with probability" in line(half)
+    assert line(half).count("but nothing was drafted meanwhile, so it proves nothing") == 1
 
 
 def test_a_void_control_is_said() -> None:
@@ -60,6 +68,7 @@ def test_a_void_control_is_said() -> None:
     void = dataclasses.replace(SOUND, sampled=(bad,), controls=(bad,))
     assert void.ok
     assert "but off fails this test against itself, so it is void" in line(void)
+    assert verdict(dataclasses.replace(void, greedy=None)) == "not tested"
 
 
 def test_answers_bound_to_a_grammar() -> None:

@@ -265,6 +265,7 @@ GOOD = '{"prompt": "fine"}\n'
         ('{"prompt": "x", "max_tokens": true}', "'max_tokens' must be a whole number"),
         ('{"prompt": "x", "sampling": [1]}', "'sampling' must be an object"),
         ('{"prompt": "x", "sampling": {"stream": true}}', "'sampling' may not set 'stream'"),
+        ('{"prompt": "x", "sampling": {"n": 4}}', "asks for n = 4 answers"),
         ('{"prompt": "x", "id": true}', "the id must be a text or a whole number"),
         ('{"prompt": "x", "language": 3}', "'language' must be a text"),
         ('{"body": {"messages": [{"role": "user", "content": "x"}], "n": 4}}', "asks for n = 4 answers"),

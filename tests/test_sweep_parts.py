@@ -1,4 +1,4 @@
-"""Parts of a night that need no engine: launches side by side, the minutes a night has spent, what it is held against."""
+"""Parts of a night that need no engine: launches side by side, minutes spent, what it is held against."""
 
 from __future__ import annotations
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import subprocess
+import threading
+from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import SIM, Bench
 from mock_engine import mock_process
+
+from tuner.engines.base import LaunchOptions
+from tuner.engines.environments import Environment
+from tuner.errors import EngineError, UserError
+from tuner.measure.lossless import Verified
+from tuner.measure.lossless_records import OffProbe
+from tuner.run.progress import Event
+from tuner.run.stream import Server
+from tuner.run.verify import _word, verify_addresses, verify_workload
+from tuner.run.verify_task import Effort, plain_task
+from tuner.spec.speculation import SpecConfig
 
 FAST = {**SIM, "base_s": 0.001, "slope": 0.0, "prefill_s": 0.0}
 FEW = ("--prompts", 8, "--tokens", 24, "--samples", 1024)
@@ -76,6 +93,83 @@ def test_bad_input_is_one_sentence(bench: Bench, argv: tuple[str, ...], sentence
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("told", ['{"data": []}', '{"models": ["m"]}', '["m"]', '{"data": ["m"]}'])
+def test_an_address_that_serves_something_else_is_one_sentence(told: str) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(told.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        with pytest.raises(UserError, match=r"/v1/models (lists no model|does not answer)"):
+            asyncio.run(verify_addresses(url, url, plain_task(Effort(), [], 1, 0, 0.5)))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_was_found_stays_when_a_later_setting_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = plain_task(Effort(), [1.0], 1, 0, 0.5)
+    question = SimpleNamespace(
+        options=lambda _: LaunchOptions(1), target="m",
+        workload=SimpleNamespace(name="w", sampling=SimpleNamespace(body=lambda _: {})),
+    )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def serving(self: object, spec: SpecConfig, number: int) -> AsyncIterator[tuple[Server, dict[str, str]]]:
+        if number == 3:
+            raise EngineError("ngram N=2: the engine exited")
+        yield Server("http://x", None, "m"), {}
+
+    async def probed(*_: object) -> OffProbe:
+        return OffProbe()
+
+    async def verified(*given: object) -> Verified:
+        # Two settings, and temperatures 0 and 1 of each: four chances to err.
+        assert given[5] == 4
+        return Verified(str(given[3]), unsafe="it died")
+
+    engine = SimpleNamespace(lossy=lambda *_: None, environment=SimpleNamespace(engine="vllm"))
+    for name, fake in (
+        ("engine_for", lambda _: engine), ("task_of", lambda *_: asked), ("probe_off", probed),
+        ("verify_server", verified), ("_Launcher.serving", serving),
+    ):  # fmt: skip
+        monkeypatch.setattr(f"tuner.run.verify.{name}", fake)
+    specs = [SpecConfig("ngram", n=n) for n in (1, 2)]
+    events: list[Event] = []
+    here = Environment("vllm-cpu", "vllm", "0.32.0", "python", None, "cpu")
+    with pytest.raises(EngineError, match="ngram N=2: the engine exited"):
+        asyncio.run(verify_workload(question, here, specs, Effort(), tmp_path, events.append))  # type: ignore[arg-type]
+    (stored,) = tmp_path.glob("verify-w-*/verify.json")
+    assert [one["setting"] for one in json.loads(stored.read_text())["settings"]] == ["ngram N=1"]
+    assert [event.text for event in events if event.kind == "trial"] == ["NOT the target's output"]
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UserError, match="choose another --reports"):
+        asyncio.run(verify_workload(question, here, specs, Effort(), file, events.append))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("one", "word"),
+    [
+        (Verified("a", labels=((1.0, "verified by argmax"),)), "NOT the target's output"),
+        (Verified("a", drafted=0), "output not tested"),
+    ],
+)
+def test_progress_claims_no_more_than_the_verdict(one: Verified, word: str) -> None:
+    assert _word(one) == word
 
 
 def test_a_setting_that_the_workload_has_not(bench: Bench) -> None:

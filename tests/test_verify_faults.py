@@ -65,6 +65,8 @@ def test_a_sound_server_passes_and_says_what_it_would_have_caught(flavour: str) 
     assert len(verified.controls) == 1
     assert verified.drafted is not None
     assert verified.drafted > 500
+    assert verified.drafted_greedily is not None
+    assert 8 * 24 / 4 <= verified.drafted_greedily <= 8 * 24  # 8 answers of 24 tokens, 1 to 4 a step
     assert verified.structured is not None
     assert verified.structured.whole == verified.structured.asked == 6
     # Records come back from JSON as they were.

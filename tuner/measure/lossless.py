@@ -31,9 +31,10 @@ class Verified:
     """One setting against off. What was not tested is None or absent, and never counts as passed.
 
     `labels`: (temperature, why) of what the resolved configuration alone gives away. `controls`: off against itself by
-    the test of the same temperature. `drafted`: steps in which the server drafted during the sampled requests; None:
-    not counted. `unsafe`: why the setting cannot be used for this workload: it died or hung, asked at temperature
-    `unsafe_at`; None: for answers bound to a grammar.
+    the test of the same temperature. `drafted`: steps in which the server drafted during the sampled requests, of the
+    greedy ones where no sample was asked for; `drafted_greedily`: during those; None: not counted. `unsafe`: why the
+    setting cannot be used for this workload: it died or hung, asked at temperature `unsafe_at`; None: for answers bound
+    to a grammar.
     """
 
     setting: str
@@ -45,6 +46,7 @@ class Verified:
     drafted: int | None = None
     unsafe: str | None = None
     unsafe_at: float | None = None
+    drafted_greedily: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -52,12 +54,23 @@ class Verified:
 
     @property
     def tested(self) -> bool:
-        return self.greedy is not None or any(not self.vacuous for _ in self.sampled)
+        greedily = self.greedy is not None and not self.idle_greedily
+        return greedily or (not self.vacuous and any(self.trusted(result.temperature) for result in self.sampled))
+
+    @property
+    def passed(self) -> bool:
+        """Nothing was found against it, nor is anything known of its configuration."""
+        return self.ok and not self.labels
 
     @property
     def vacuous(self) -> bool:
         """Nothing was drafted: equal output then proves nothing."""
         return self.drafted == 0
+
+    @property
+    def idle_greedily(self) -> bool:
+        """The same of the greedy answers."""
+        return self.drafted_greedily == 0
 
     def fault(self, temperature: float) -> str | None:
         """Why output at this temperature is not the target's; None where all that was tested passed.

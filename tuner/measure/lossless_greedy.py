@@ -48,7 +48,8 @@ class GreedyResult:
     """Off against speculation, and off against itself at another concurrency.
 
     `tolerance`: the gap up to which a divergence is a tie; never below the largest gap of off against itself.
-    `p_value`: one-sided Fisher test that speculation parts from off more often than off from itself.
+    `p_value`: one-sided Fisher test that speculation parts from off more often than off from itself; `level`: this
+    setting's share of the error, which it is held against.
     """
 
     prompts: int
@@ -58,6 +59,7 @@ class GreedyResult:
     floor: tuple[Divergence, ...]
     tolerance: float
     p_value: float
+    level: float = ALPHA
 
     @property
     def faults(self) -> tuple[Divergence, ...]:
@@ -67,13 +69,13 @@ class GreedyResult:
 
     @property
     def unexplained(self) -> int:
-        """Divergences whose gap was not told."""
-        return sum(d.gap is None for d in self.divergences)
+        """Divergences of which it was not told whether their gap is a tie."""
+        return sum(d.gap is None or (d.at_least and d.gap <= self.tolerance) for d in self.divergences)
 
     @property
     def failed(self) -> bool:
         """A gap beyond a tie; or, where gaps were not told, divergences more often than off's own."""
-        return bool(self.faults) or (self.unexplained > 0 and self.p_value < ALPHA)
+        return bool(self.faults) or (self.unexplained > 0 and self.p_value < self.level)
 
 
 def compare_greedy(
@@ -81,12 +83,14 @@ def compare_greedy(
     again: Sequence[GreedyAnswer],
     spec: Sequence[GreedyAnswer],
     tolerance: float = TIE_16_BIT,
+    alpha: float = ALPHA,
 ) -> GreedyResult:
-    """`off` against `spec`, with `again` (off at another concurrency) as the floor; paired by prompt."""
+    """`off` against `spec`, with `again` (off at another concurrency) as the floor; paired by prompt. `alpha`: this
+    comparison's share of the error."""
     floor_pairs, pairs = paired(off, again), paired(off, spec)
     floor = tuple(d for a, b in floor_pairs if (d := first_divergence(a, b)))
     found = tuple(d for a, b in pairs if (d := first_divergence(a, b)))
-    own = max((d.gap for d in floor if d.gap is not None and not d.at_least), default=0.0)
+    own = max((d.gap for d in floor if d.gap is not None), default=0.0)
     return GreedyResult(
         prompts=len(pairs),
         tokens=sum(len(b.tokens) for _, b in pairs),
@@ -95,6 +99,7 @@ def compare_greedy(
         floor=floor,
         tolerance=max(tolerance, own),
         p_value=more_often(len(found), len(pairs), len(floor), len(floor_pairs)),
+        level=alpha,
     )
 
 

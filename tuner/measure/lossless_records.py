@@ -83,6 +83,7 @@ def verified_from_dict(data: Mapping[str, Any]) -> Verified:
         drafted=data["drafted"],
         unsafe=data["unsafe"],
         unsafe_at=data["unsafe_at"],
+        drafted_greedily=data.get("drafted_greedily"),
     )
 
 

@@ -158,14 +158,19 @@ def _sampling(row: Mapping[str, Any], where: str) -> tuple[tuple[str, Any], ...]
         raise _error(where, "'sampling' must be an object such as {\"temperature\": 0.7}")
     for key in sorted(CLIENT_KEYS & given.keys()):
         raise _error(where, f"'sampling' may not set {key!r}, which belongs to the request itself; remove it")
+    _one_answer(given, where)
     return tuple(sorted(given.items()))
 
 
 def _batch_sampling(body: Mapping[str, Any], where: str) -> tuple[tuple[str, Any], ...]:
     """All that shapes the answer is kept, also keys unknown here, so that the engine judges them."""
+    _one_answer(body, where)
+    return tuple(sorted((k, v) for k, v in body.items() if k not in CLIENT_KEYS | BOOKKEEPING_KEYS))
+
+
+def _one_answer(body: Mapping[str, Any], where: str) -> None:
     if body.get("n", 1) != 1:
         raise _error(where, f"the row asks for n = {body['n']} answers, and a request is measured with one; remove 'n'")
-    return tuple(sorted((k, v) for k, v in body.items() if k not in CLIENT_KEYS | BOOKKEEPING_KEYS))
 
 
 def _error(where: str, what: str) -> UserError:

@@ -13,6 +13,7 @@ from tuner.run.verify import Verification
 from tuner.spec.speculation import SpecConfig
 
 NOT_TESTED = "not tested"
+IDLE = "; but nothing was drafted meanwhile, so it proves nothing"
 
 
 def verify_json(found: Verification) -> str:
@@ -63,10 +64,11 @@ def study_line(tested: Mapping[SpecConfig, Verified], advised: Sequence[SpecConf
 
 
 def _details(one: Verified) -> Iterator[str]:
-    yield f"temperature 0: {_greedy(one.greedy)}" if one.greedy is not None else f"temperature 0: {NOT_TESTED}"
+    greedily = NOT_TESTED if one.greedy is None else _greedy(one.greedy) + (IDLE if one.idle_greedily else "")
+    yield f"temperature 0: {greedily}"
     for result in one.sampled:
         untrusted = "" if one.trusted(result.temperature) else "; but off fails this test against itself, so it is void"
-        yield f"temperature {result.temperature:g}: {_sampled(result)}{untrusted}"
+        yield f"temperature {result.temperature:g}: {_sampled(result)}{untrusted or (IDLE if one.vacuous else '')}"
     for control in one.controls:
         yield f"off against itself at temperature {control.temperature:g}: p = {control.p_value:.2g}"
     for at, why in one.labels:

@@ -80,7 +80,7 @@ async def _verify(
     if not may_gain(question, store, environment.name, number):
         raise NotMeasured(f"{spec.label} is slower than off in every cell: it is not advised whatever it writes")
     settings = max(1, question.workload.budget.launches - 2)
-    comparisons = settings * max(1, len(task.temperatures))
+    comparisons = settings * (1 + len(task.temperatures))
     labels = _labels(question, environment, spec)
     known = {at for at, _ in labels}  # what the configuration gives away needs no samples
     asked = dataclasses.replace(off, samples=tuple(s for s in off.samples if s.temperature not in known))

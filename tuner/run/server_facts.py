@@ -22,5 +22,5 @@ async def get_json(server: Server, path: str) -> Mapping[str, Any] | None:
             session.get(server.url + path) as response,
         ):
             return dict(await response.json()) if response.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+    except (aiohttp.ClientError, TimeoutError, ValueError, TypeError):
         return None

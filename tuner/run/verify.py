@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        return all(result.ok and not result.labels for result in self.results)
+        return all(result.passed for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -53,7 +53,7 @@ class Verification:
             "target": self.target,
             "engine": self.engine,
             "temperatures": list(self.temperatures),
-            "settings": [{"ok": one.ok and not one.labels, **verified_to_dict(one)} for one in self.results],
+            "settings": [{"ok": one.passed, **verified_to_dict(one)} for one in self.results],
         }
 
 
@@ -89,21 +89,22 @@ async def verify_workload(
     engine, options = engine_for(environment), question.options(environment)
     task = task_of(question, environment.engine, options.args, effort, temperatures)
     folder = reports / f"verify-{question.workload.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    folder.mkdir(parents=True)
+    _make(folder)
     launcher = _Launcher(question, environment, engine, options, folder, notify)
     notify(Event("launch", "off: what the target itself writes", 1))
     async with launcher.serving(OFF, 1) as (server, _):
         off = await probe_off(server, task)
     write_atomic(folder / "off.json", json_line(off_to_dict(off)))
-    results = []
+    done = Verification((), question.target, environment.name, (0.0, *task.temperatures), folder)
     for number, spec in enumerate(specs, start=2):
         notify(Event("launch", f"{spec.label}: is its output still the target's?", number))
         async with launcher.serving(spec, number) as (server, facts):
             labels = _labels(engine, spec, options, task, question.workload.sampling.body(0), facts)
-            results.append(await verify_server(server, task, off, spec.label, labels, len(specs) * _cells(task)))
-        notify(Event("trial", "output as the target's" if results[-1].ok else "NOT the target's output", number))
-    done = Verification(tuple(results), question.target, environment.name, (0.0, *task.temperatures), folder)
-    write_atomic(folder / "verify.json", json.dumps(done.to_dict(), indent=2) + "\n")
+            one = await verify_server(server, task, off, spec.label, labels, len(specs) * _cells(task))
+        notify(Event("trial", _word(one), number))
+        # After every setting: a later one that does not start takes nothing of what is known with it.
+        done = replace(done, results=(*done.results, one))
+        write_atomic(folder / "verify.json", json.dumps(done.to_dict(), indent=2) + "\n")
     return done
 
 
@@ -170,7 +171,21 @@ def _labels(
 
 
 def _cells(task: Task) -> int:
-    return max(1, len(task.temperatures))
+    """Chances to accuse a sound setting: temperature 0 and those above it."""
+    return 1 + len(task.temperatures)
+
+
+def _word(one: Verified) -> str:
+    if not one.passed:
+        return "NOT the target's output"
+    return "output as the target's" if one.tested else "output not tested"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"cannot create {folder} ({error.strerror}): choose another --reports") from None
 
 
 async def _server_at(url: str, model: str | None) -> Server:
@@ -178,4 +193,7 @@ async def _server_at(url: str, model: str | None) -> Server:
     told = await get_json(Server(address, key, ""), "/v1/models")
     if told is None:
         raise UserError(f"{address}/v1/models does not answer: is the server up, and its key in {API_KEY_VARIABLE}?")
-    return Server(address, key, model or str(told["data"][0]["id"]))
+    try:
+        return Server(address, key, model or str(told["data"][0]["id"]))
+    except (KeyError, IndexError, TypeError):
+        raise UserError(f"{address}/v1/models lists no model: give the address of vLLM or SGLang") from None

@@ -68,8 +68,8 @@ async def verify_server(
     comparisons: int = 1,
     sampling_s: float | None = None,
 ) -> Verified:
-    """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures in the whole run;
-    `sampling_s`: as in `probe_off`.
+    """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures, 0 among them, in
+    the whole run; `sampling_s`: as in `probe_off`.
 
     A server that dies or hangs is a verdict and no error. Samples are looked at as they grow, and an obvious fault
     ends them.
@@ -83,7 +83,7 @@ async def verify_server(
         unsafe = f"{error}, asked {probe.doing}"
     return Verified(
         setting, probe.greedy, tuple(probe.sampled), probe.controls(), tuple(labels), probe.structured, probe.drafted,
-        unsafe, probe.at if unsafe else None,
+        unsafe, probe.at if unsafe else None, probe.drafted_greedily,
     )  # fmt: skip
 
 
@@ -98,6 +98,7 @@ class _Spec:
         self.greedy: GreedyResult | None = None
         self.structured: Structured | None = None
         self.drafted: int | None = None
+        self.drafted_greedily: int | None = None
         self.sampled: list[SampledResult] = []
         self.doing = "greedily"
         self.at: float | None = 0.0
@@ -108,15 +109,15 @@ class _Spec:
             session, self.server, self.task, self.task.concurrency, scores=False, names=_by_name(self.off.greedy)
         )
         if self.task.greedy:
-            self.greedy = compare_greedy(self.off.greedy, self.off.again, answers, self.task.tolerance)
-        if self.off.samples:
-            before = await _drafting_steps(session, self.server)
+            self.greedy = compare_greedy(self.off.greedy, self.off.again, answers, self.task.tolerance, self.alpha)
+        between = await _drafting_steps(session, self.server)
+        self.drafted_greedily = _more(before, between)
         for samples in self.off.samples:
             self.at, self.doing = samples.temperature, f"for samples at temperature {samples.temperature:g}"
             if result := await self._sample(session, samples):
                 self.sampled.append(result)
         after = await _drafting_steps(session, self.server)
-        self.drafted = None if before is None or after is None else after - before
+        self.drafted = _more(between if self.off.samples else before, after)
         self.at, self.doing = None, "for answers bound to a grammar"
         self.structured = judge_structured(
             self.off.structured, await structured_answers(session, self.server, self.task)
@@ -207,6 +208,10 @@ async def _draw(
 
 def _fixed(have: Mapping[str, Sequence[Any]]) -> dict[str, Texts]:
     return {prompt: tuple(texts) for prompt, texts in have.items()}
+
+
+def _more(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
 
 
 async def _drafting_steps(session: aiohttp.ClientSession, server: Server) -> int | None:
