@@ -9,7 +9,7 @@ demo: engines
 	$(BIN)/tuner recommend profiles/smollm2-chat-cpu.yaml
 
 test: check engines sglang
-	$(BIN)/python -m pytest --engines without -n 2 --dist loadfile
+	$(BIN)/python -m pytest --engines without -n 3 --dist worksteal
 	$(BIN)/python -m pytest --engines only
 
 # Lint and types: what CI holds, in the order a developer wants to hear it.

@@ -16,9 +16,10 @@ import yaml
 from hypothesis import HealthCheck, settings
 from mock_engine import fake_python
 
-#: A shell starts background jobs with SIGINT ignored, and so would be everything that tests interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+#: A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and so would be whatever tests signal.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 #: Two busy cores say nothing of the code: no property has a deadline.
 settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -20,7 +20,9 @@ from tuner.run.history_db import FILE, MIGRATIONS, dump, open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_query import figures, night_sample
 from tuner.run.history_runs import find_run
+from tuner.run.progress import Event
 from tuner.run.store import StudyStore
+from tuner.run.sweep_night import _index
 
 FIRST, SECOND = "20260504-100000-chat", "20260505-100000-chat"
 
@@ -168,6 +170,20 @@ def test_an_older_index_is_migrated_and_a_newer_one_refused(tmp_path: Path) -> N
     connection.close()
     with pytest.raises(UserError, match="written by a newer tuner"):
         runs_of(tmp_path)
+    assert len(runs_of(tmp_path, again=True)[0]) == 1
+
+
+def test_a_damaged_index_is_one_sentence_and_made_anew(tmp_path: Path) -> None:
+    write_study(tmp_path, FIRST).close()
+    assert len(runs_of(tmp_path)[0]) == 1
+    file = tmp_path / FILE
+    page = 4096
+    file.write_bytes(file.read_bytes()[:page] + b"\xff" * page + file.read_bytes()[2 * page :])
+    with pytest.raises(UserError, match="cannot be used .*: try again, or make it anew with `tuner history --rebuild`"):
+        runs_of(tmp_path)
+    told: list[Event] = []
+    _index(tmp_path, told.append)  # it ends no night
+    assert "cannot be used" in told[0].text
     assert len(runs_of(tmp_path, again=True)[0]) == 1
 
 

@@ -33,6 +33,7 @@ from tuner.run.history_index import refresh
 from tuner.run.history_runs import find_run
 from tuner.run.nights import baseline_of
 from tuner.run.store import StudyStore
+from tuner.run.sweep_night import sweep_night
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
 from tuner.run.sweep_store import NightStore
@@ -211,15 +212,15 @@ def test_tags_baselines_and_retention(bench: Bench, monkeypatch: pytest.MonkeyPa
                                            baseline_of(database, f"run:{ids[2]}", newest),
                                            baseline_of(database, "tag:none", newest))] == [
             ids[0], ids[4], ids[2], None]  # fmt: skip
-        told = prune(database, reports, "night", plan.sweep.retention)
+        told = prune(database, reports, "night", plan.sweep.retention, {ids[1]})
         refresh(database, reports)
-    # The tagged night stays whole; of the others the newest three, of which one has its records.
-    assert [night.name for night in nights(bench)] == [ids[0], *ids[3:]]
+    # The tagged night and the named one stay whole; of the others the newest three, of which one has its records.
+    assert [night.name for night in nights(bench)] == [*ids[:2], *ids[3:]]
     records = [bool(list(night.glob("*/trials/*/requests-*.jsonl"))) for night in nights(bench)]
-    assert records == [True, False, False, True]
-    assert len(told) == 4
+    assert records == [True, True, False, False, True]
+    assert len(told) == 3
     runs, unreadable = runs_of(reports)
-    assert [run.cells for run in runs] == [27] * 4  # figures outlive their records
+    assert [run.cells for run in runs] == [27] * 5  # figures outlive their records
     assert unreadable == []
     assert index_equals_a_rebuild(reports)
     compared = compare_asked(reports, "released", ids[-1], ["verify failed"])
@@ -240,6 +241,13 @@ def test_bad_input_is_one_sentence_before_any_launch(
 ) -> None:
     with pytest.raises(UserError, match=re.escape(sentence)):
         planned(bench, monkeypatch, **changes)
+
+
+def test_a_baseline_that_is_no_run_is_said_before_any_launch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(bench, monkeypatch, baseline="run:nowhere")
+    with pytest.raises(UserError, match="no run is called nowhere"):
+        sweep_night(plan.path, bench.folder / "reports", lambda _: None)
+    assert nights(bench) == []
 
 
 def planned(bench: Bench, monkeypatch: pytest.MonkeyPatch, **changes: object) -> SweepPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -10,8 +11,9 @@ from conftest import Bench
 from test_rank import E3, OFF_TPOTS, TWO
 
 from tuner.decide.across import best_engine, duels, rows
-from tuner.decide.evidence import gather
+from tuner.decide.evidence import Evidence, gather
 from tuner.decide.rank import recommend
+from tuner.measure.records import CellKey, Load
 from tuner.run.store import StudyStore
 
 
@@ -52,6 +54,23 @@ def test_the_faster_engine_wins_by_a_paired_ratio() -> None:
     assert best_engine([duel], ["a", "b"]) == "b"
 
 
+def test_a_duel_weighs_cells_by_their_share_of_the_traffic() -> None:
+    light, heavy = C1T0, CellKey(Load(concurrency=8), 0.0)
+    weights = {light: 0.9, heavy: 0.1}
+
+    def engine(light_s: float, heavy_s: float) -> Evidence:
+        cells = [off_trial([tpot] * 8, number, key) for number, key, tpot in ((1, light, light_s), (2, heavy, heavy_s))]
+        both = dataclasses.replace(cells[0], cells=cells[0].cells + cells[1].cells)
+        return gather([both], "tpot_p50", weights=weights)
+
+    # b is 1.2 times faster where nine of ten requests are, and 1.5 times slower at the rare load.
+    evidence = {"a": engine(0.12, 0.10), "b": engine(0.10, 0.15)}
+    (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
+    assert duel.ratio is not None
+    assert duel.ratio.value == pytest.approx(1.2**0.9 / 1.5**0.1)
+    assert duel.winner == "b"
+
+
 def test_equal_engines_are_not_told_apart() -> None:
     same = {name: gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)], "tpot_p50") for name in "ab"}
     (duel,) = duels(same, {name: recommend(one) for name, one in same.items()})
@@ -60,8 +79,6 @@ def test_equal_engines_are_not_told_apart() -> None:
 
 
 def test_a_lossy_arm_is_not_ranked_beside_lossless_ones() -> None:
-    import dataclasses
-
     fast = spec_trial(E3, 0.06, TWO)
     lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="temperature is ignored"),))
     evidence = {

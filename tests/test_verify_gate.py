@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import SIM, Bench
 
+from tuner.errors import NotMeasured
+from tuner.run.gate import OFF_PROBED, off_answers
 from tuner.run.store import StudyStore
 
 #: Steps long enough that a busy machine does not hide the gain, short enough for some hundred samples in half a second.
@@ -71,6 +74,15 @@ def test_only_temperatures_that_are_served_are_tested(bench: Bench) -> None:
     told, store = study(bench, workload(bench, temperatures=(0,)))
     assert "temperature 1" not in told["losslessness"]
     assert of(store, "verified")[0]["verified"]["sampled"] == []
+
+
+def test_answers_of_off_that_cannot_be_read_are_no_failure_of_the_launch(tmp_path: Path) -> None:
+    """A worker on another machine may not see where the driver keeps them."""
+    events = [{"event": OFF_PROBED, "engine": "mock", "number": 1}]
+    store = SimpleNamespace(events=lambda: events, trial_folder=lambda number: tmp_path / f"{number:03d}-off")
+    with pytest.raises(NotMeasured, match=r"001-off/off-answers.json cannot be read \(No such file or directory\)"):
+        off_answers(store, "mock")  # type: ignore[arg-type]
+    assert off_answers(store, "another") is None  # type: ignore[arg-type]
 
 
 def test_a_setting_that_cannot_win_is_not_asked(bench: Bench) -> None:

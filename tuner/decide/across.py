@@ -28,7 +28,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """Each engine at its own overall advice: how many times better `second` is than `first`, over all common cells."""
+    """Each engine at its own overall advice: how many times better `second` is than `first`, over all common
+    cells, each weighted by its share of the traffic."""
 
     first: str
     second: str
@@ -76,12 +77,13 @@ def best_engine(duelled: Sequence[Duel], engines: Sequence[str]) -> str | None:
 
 
 def _duel(first: Evidence, second: Evidence, one: Recommendation, other: Recommendation) -> Estimate | None:
-    ratios = []
+    ratios, weights = [], []
     for key in first.keys:
         a, b = _cell(first, one.overall.best, key), _cell(second, other.overall.best, key)
         if a is not None and b is not None:
             ratios.append(_ratio(first, a, b))
-    return geometric_mean(ratios, len(ratios))
+            weights.append(first.weight_of(key))
+    return geometric_mean(ratios, len(ratios), weights)
 
 
 def _cell(evidence: Evidence, spec: SpecConfig, key: CellKey) -> Cell | None:

@@ -113,8 +113,11 @@ def off_answers(store: StudyStore, engine: str) -> OffProbe | None:
     """What off answered on this engine earlier in the study; None where it was not asked."""
     for event in store.events():
         if event["event"] == OFF_PROBED and event["engine"] == engine:
-            text = (store.trial_folder(event["number"]) / FILE).read_text(encoding="utf-8")
-            return off_from_dict(json.loads(text))
+            path = store.trial_folder(event["number"]) / FILE
+            try:
+                return off_from_dict(json.loads(path.read_text(encoding="utf-8")))
+            except OSError as error:  # a worker on another machine may not see it
+                raise NotMeasured(f"off's answers in {path} cannot be read ({error.strerror})") from None
     return None
 
 

@@ -49,27 +49,24 @@ TABLES = ("runs", "studies", "trials", "cells", "requests")
 
 
 class Database:
-    """An open index. Statements use `?`; every change is made inside `changing`."""
+    """An open index. Statements use `?`; every change is made inside `changing`. `driver`: the module, as PEP 249 has
+    it. UserError where the database is locked, damaged or gone."""
 
-    def __init__(self, connection: Any, *, postgres: bool) -> None:
-        self._connection, self._postgres = connection, postgres
+    def __init__(self, connection: Any, driver: Any) -> None:
+        self._connection, self._driver, self._postgres = connection, driver, driver is not sqlite3
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        cursor = self._connection.cursor()
-        try:
+        with self._cursor() as cursor:
             cursor.execute(self._own(sql), tuple(values))
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
-        finally:
-            cursor.close()
 
     def insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         """Whole rows, in the order of the table's columns."""
         listed = [tuple(row) for row in rows]
         if listed:
-            cursor = self._connection.cursor()
             places = ", ".join("?" * len(listed[0]))
-            cursor.executemany(self._own(f"INSERT INTO {table} VALUES ({places})"), listed)
-            cursor.close()
+            with self._cursor() as cursor:
+                cursor.executemany(self._own(f"INSERT INTO {table} VALUES ({places})"), listed)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -92,6 +89,19 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextlib.contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        try:
+            with contextlib.closing(self._connection.cursor()) as cursor:
+                yield cursor
+        except (self._driver.IntegrityError, self._driver.ProgrammingError):
+            raise  # a bug of ours
+        except self._driver.Error as error:
+            raise UserError(
+                f"the index over studies cannot be used ({error}): try again, or make it anew with `tuner history "
+                "--rebuild`"
+            ) from None
 
     def _own(self, sql: str) -> str:
         if not self._postgres:
@@ -117,7 +127,7 @@ def _sqlite(reports: Path) -> Database:
         connection = sqlite3.connect(reports / FILE, timeout=BUSY_S, isolation_level=None)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        return Database(connection, postgres=False)
+        return Database(connection, sqlite3)
     except (OSError, sqlite3.Error) as error:
         raise UserError(
             f"cannot open {reports / FILE} ({error}): delete it, it is made again from the studies"
@@ -130,7 +140,7 @@ def _postgres(url: str) -> Database:
     except ImportError:
         raise UserError(f"{URL_VARIABLE} needs psycopg: pip install 'eagle3-tuner[postgres]', or unset it") from None
     try:
-        return Database(psycopg.connect(url, autocommit=True), postgres=True)
+        return Database(psycopg.connect(url, autocommit=True), psycopg)
     except psycopg.Error as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"cannot open the database of {URL_VARIABLE} ({told}): correct it, or unset it") from None

@@ -17,14 +17,13 @@ from tuner.run.history_db import Database
 from tuner.run.history_query import figures, night_sample
 from tuner.run.history_runs import Run, find_run, last_green, list_runs
 from tuner.run.journal import Journal
+from tuner.run.labelled import VERIFIED
 from tuner.run.store import StudyStore
 from tuner.run.sweep_study import CELL_FAILED
 from tuner.spec.gate import Gate
 
 #: Nights before the baseline whose drift of off tells what this machine's launches differ by.
 EARLIER = 10
-#: Events of a study's journal that say whether output was the target's.
-VERIFIED = "verified"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_runs import GREEN, RED, find_run
 from tuner.run.nights import Compared, NightData, baseline_of, compare_runs, night_data
-from tuner.run.progress import Notify
+from tuner.run.progress import Event, Notify
 from tuner.run.sweep import open_night, run_night
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
@@ -51,6 +51,7 @@ def sweep_night(
 ) -> Outcome:
     """Run a night to its end. Interrupted when a signal ends it: the night is then on the disk, to go on with."""
     plan = _with_minutes(plan_sweep(file), minutes)
+    _baseline_there(plan, reports)
     where = executor or Local()
     own = [study.environment for study in plan.studies] if where.on_this_machine else []
     who = f"tuner sweep {plan.sweep.name}"
@@ -59,7 +60,7 @@ def sweep_night(
         open_night(plan, reports, resume=resume, notify=notify) as night,
     ):
         try:
-            status = asyncio.run(run_night(plan, night, notify, where, lambda: _index(reports)))
+            status = asyncio.run(run_night(plan, night, notify, where, lambda: _index(reports, notify)))
             return finish(plan, night, reports, status)
         except KeyboardInterrupt:
             told = f"interrupted; {night.folder} keeps every finished cell: go on with --resume"
@@ -78,9 +79,22 @@ def _with_minutes(plan: SweepPlan, minutes: float | None) -> SweepPlan:
     return SweepPlan(plan.sweep.model_copy(update={"budget": budget}), plan.path, plan.text, plan.studies)
 
 
-def _index(reports: Path) -> None:
-    with open_database(reports) as database:
-        refresh(database, reports)
+def _index(reports: Path, notify: Notify) -> None:
+    """The index can be made again from the journals: that it cannot be written now ends no night."""
+    try:
+        with open_database(reports) as database:
+            refresh(database, reports)
+    except UserError as error:
+        notify(Event("note", str(error)))
+
+
+def _baseline_there(plan: SweepPlan, reports: Path) -> None:
+    """UserError where the run that the sweep names is none: not after a night that nothing can be compared with."""
+    kind, _, name = plan.sweep.baseline.partition(":")
+    if kind == "run":
+        with open_database(reports) as database:
+            refresh(database, reports)
+            find_run(database, name)
 
 
 def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Outcome:
@@ -96,7 +110,8 @@ def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Ou
         night.note(VERDICT, state=state, baseline=before.id if before else None, headline=headline, gates=gates)
         night.note(ENDED, status=status)
         refresh(database, reports)
-        let_go = prune(database, reports, plan.sweep.name, plan.sweep.retention)
+        named = {before.id} if before and plan.sweep.baseline.startswith("run:") else set()
+        let_go = prune(database, reports, plan.sweep.name, plan.sweep.retention, named)
         refresh(database, reports)
         data = night_data(database, reports, compared)
     return Outcome(night.folder, status, state, headline, data, let_go)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from tuner.engines.home import discard
@@ -15,15 +15,17 @@ from tuner.run.sweep_summary import keep_figures
 from tuner.spec.sweep import Retention
 
 
-def prune(database: Database, reports: Path, name: str, retention: Retention) -> tuple[str, ...]:
+def prune(
+    database: Database, reports: Path, name: str, retention: Retention, named: Set[str] = frozenset()
+) -> tuple[str, ...]:
     """Drop what is over the retention of a sweep's nights; a sentence for each that was touched.
 
-    Tagged nights, the last green one and nights that did not end are never touched.
+    Tagged nights, the last green one, the `named` ones and nights that did not end are never touched.
     """
     for left in reports.glob(".*.discarded-*"):  # by a prune that was killed
         shutil.rmtree(left)
     runs = [run for run in list_runs(database, name) if run.kind == "night"]
-    kept = _kept_whole(runs)
+    kept = _kept_whole(runs) | named
     told = []
     for place, run in enumerate(runs):
         if run.id in kept or run.status == "interrupted" or not (reports / run.folder).is_dir():

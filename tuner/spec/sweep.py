@@ -90,7 +90,7 @@ class SweepBudget(Strict):
 
 
 class Retention(Strict):
-    """What is kept of older nights of this sweep. Tagged nights and the last green one are always kept whole."""
+    """What is kept of older nights of this sweep: always tagged ones, the last green one and a baseline named by id."""
 
     nights: PositiveInt | None = Field(None, description="Folders of this many nights. Default: all.")
     records_nights: PositiveInt | None = Field(
