@@ -77,7 +77,8 @@ class _Clock:
 def _next_plan(
     question: Question, environment: Environment, own: list[Trial], number: int, clock: _Clock
 ) -> TrialPlan | None:
-    """The launch that was interrupted, with the cells it lacks; else what the planner asks for, if the clock allows."""
+    """The launch that was interrupted, with the cells it lacks, or off where all that it did was to fail; else what the
+    planner asks for, if the clock allows."""
     if own and own[-1].status == INTERRUPTED:
         last = own[-1]
         done = {
@@ -86,6 +87,9 @@ def _next_plan(
         missing = tuple(key for key in keys_for(question, last.role) if key not in done)
         if missing:
             return TrialPlan(number, Ask(last.spec, last.role, last.why), environment, missing)
+    if own and all(trial.spec.is_off and not trial.cells for trial in own):
+        why = f"off once more: everything is compared with it, and it was not measured in launch {own[-1].number}"
+        return TrialPlan(number, Ask(OFF, "baseline", why), environment, question.keys)
     evidence = evidence_of(question, own)
     left = launches_left(question, own)
     make = schedule_maker(environment, question.target, question.options(environment))

@@ -23,7 +23,7 @@ def prune(
     Tagged nights, the last green one, the `named` ones and nights that did not end are never touched.
     """
     for left in reports.glob(".*.discarded-*"):  # by a prune that was killed
-        shutil.rmtree(left)
+        shutil.rmtree(left, ignore_errors=True)  # another sweep of these reports may be at it too
     runs = [run for run in list_runs(database, name) if run.kind == "night"]
     kept = _kept_whole(runs) | named
     told = []
