@@ -92,13 +92,15 @@ def test_a_polite_signal_unwinds_and_exits_130(bench: Bench, number: signal.Sign
     assert "--resume" in said(bench)
 
 
-def test_resume_measures_off_where_it_failed_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_with_another_budget_measures_off_where_it_failed_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = bench.workload(
         drafts=[{"method": "ngram", "n": 3}],
         traffic={"concurrency": [2], "prompts": [{"set": "chat"}], "max_output_tokens": 12},
     )
     monkeypatch.setenv("MOCK_ENGINE_FAULTS", "die_at_start")
-    assert bench.tuner("recommend", path).returncode == 3
+    assert bench.tuner("recommend", path, "--minutes", 3).returncode == 3
     monkeypatch.delenv("MOCK_ENGINE_FAULTS")
     done = bench.tuner("recommend", path, "--resume")
     assert done.returncode == 0, done.stderr

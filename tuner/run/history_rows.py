@@ -16,13 +16,11 @@ from tuner.measure.records import Cell, RequestRecord, Trial
 from tuner.measure.summary import meets_slo, window_tokens
 from tuner.measure.validity import check_cell
 from tuner.run.store import StudyStore
-from tuner.run.study_header import workload_hash
+from tuner.run.study_header import question_hash
 from tuner.spec.speculation import SpecConfig
 from tuner.spec.workload import Slo
 
 Row = tuple[Any, ...]
-#: What a study may cost is not part of what it asks.
-COST_ONLY = ("budget",)
 
 
 @dataclass(slots=True)
@@ -54,17 +52,13 @@ def study_rows(store: StudyStore, run: str, label: str, folder: str, facts: Mapp
     }
     rows.studies.append(
         (study, run, label, folder, str(header.environments[0]["name"]), version, header.created,
-         str(ended[-1]) if ended else "interrupted", question_of(header.workload), json.dumps(told, sort_keys=True),
+         str(ended[-1]) if ended else "interrupted", question_hash(header.workload), json.dumps(told, sort_keys=True),
          stamp)
     )  # fmt: skip
     slo_ms = Slo.model_validate(header.workload.get("slo", {})).limits()
     for trial in trials:
         _add_trial(rows, study, trial, slo_ms)
     return rows
-
-
-def question_of(workload: Mapping[str, Any]) -> str:
-    return workload_hash({key: value for key, value in workload.items() if key not in COST_ONLY})
 
 
 def _registered(environments: tuple[dict[str, Any], ...]) -> str:

@@ -22,7 +22,7 @@ from tuner.run.question import Question, cell_weights, resolve, with_budget
 from tuner.run.schedules import schedule_maker
 from tuner.run.store import StudyStore, find_studies
 from tuner.run.study import keys_for, launches_left
-from tuner.run.study_header import workload_hash
+from tuner.run.study_header import question_hash
 from tuner.spec.candidates import Arm, Removed
 from tuner.spec.load import load_workload
 from tuner.spec.speculation import SpecConfig
@@ -121,8 +121,8 @@ def _kept(arm: Arm, refused: dict[SpecConfig, str]) -> Arm:
 
 
 def _measured(question: Question, reports: Path, notes: list[str]) -> tuple[Trial, ...]:
-    asked = workload_hash(question.workload.model_dump(mode="json"))
-    same = [row for row in find_studies(reports) if row.workload_hash == asked] if reports.is_dir() else []
+    asked = question_hash(question.workload.model_dump(mode="json"))
+    same = [row for row in find_studies(reports) if row.question == asked] if reports.is_dir() else []
     if not same:
         return ()
     notes.append(f"goes on from {same[-1].folder} ({same[-1].status})")

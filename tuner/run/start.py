@@ -11,7 +11,7 @@ from tuner.errors import UserError
 from tuner.run.host import HostFacts
 from tuner.run.question import Question
 from tuner.run.store import StudyStore, find_studies
-from tuner.run.study_header import StudyHeader, workload_hash
+from tuner.run.study_header import StudyHeader, question_hash
 from tuner.spec.candidates import Arm, Removed
 from tuner.spec.speculation import Tree
 
@@ -63,11 +63,11 @@ def open_study(question: Question, reports: Path, *, resume: bool) -> StudyStore
 
 def _unfinished(question: Question, reports: Path) -> Path:
     name = question.workload.name
-    asked = workload_hash(question.workload.model_dump(mode="json"))
+    asked = question_hash(question.workload.model_dump(mode="json"))
     rows = [row for row in find_studies(reports) if row.workload == name and row.status != "complete"]
     if not rows:
         raise UserError(f"{reports} has no unfinished study of workload '{name}': run without --resume to begin one")
-    same = [row for row in rows if row.workload_hash == asked]
+    same = [row for row in rows if row.question == asked]
     if not same:
         raise UserError(
             f"workload '{name}' was changed since {rows[-1].id} was begun, and figures of two questions are not mixed: "

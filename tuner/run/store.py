@@ -26,7 +26,7 @@ from tuner.run.files import sync_folder, write_atomic
 from tuner.run.journal import Event
 from tuner.run.journaled import JournaledFolder
 from tuner.run.labelled import with_faults
-from tuner.run.study_header import StudyHeader
+from tuner.run.study_header import StudyHeader, question_hash
 from tuner.spec.speculation import SpecConfig
 
 #: The status of a trial or study that was started, never ended, and is not running.
@@ -170,7 +170,7 @@ class StudyStore(JournaledFolder):
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """One study in a listing."""
+    """One study in a listing. `question`: equal for studies that ask the same, whatever they may cost."""
 
     id: str
     folder: Path
@@ -178,6 +178,7 @@ class StudyRow:
     created: str
     workload: str
     workload_hash: str
+    question: str = ""
 
 
 def find_studies(reports: Path) -> list[StudyRow]:
@@ -187,7 +188,10 @@ def find_studies(reports: Path) -> list[StudyRow]:
         try:
             store = StudyStore.read(path.parent)
             header, status = store.header, store.status()
-            rows.append(StudyRow(header.id, path.parent, status, header.created, header.name, header.workload_hash))
+            asked = question_hash(header.workload)
+            rows.append(
+                StudyRow(header.id, path.parent, status, header.created, header.name, header.workload_hash, asked)
+            )
         except UserError as error:
             rows.append(StudyRow(path.parent.name, path.parent, f"unreadable: {error}", "", "", ""))
     return sorted(rows, key=lambda row: (row.created, row.id))

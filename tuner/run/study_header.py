@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,8 @@ from tuner.run.journaled import read_header
 SCHEMA = 1
 #: What people call a workload does not change what is measured.
 NAMES_ONLY = ("name", "description")
+#: What a study may cost is not part of what it asks.
+COST_ONLY = ("budget",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ class StudyHeader:
         fields = {f.name: data[f.name] for f in dataclasses.fields(cls)}
         parsed = {"host": HostFacts.from_dict(data["host"]), "environments": tuple(data["environments"])}
         return cls(**fields | parsed)
+
+
+def question_hash(workload: Mapping[str, Any]) -> str:
+    """`workload_hash` of what is asked alone: a study goes on with more minutes or launches as the same one."""
+    return workload_hash({key: value for key, value in workload.items() if key not in COST_ONLY})
 
 
 def workload_hash(workload: dict[str, Any]) -> str:
