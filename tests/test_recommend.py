@@ -109,6 +109,25 @@ def test_resume_with_another_budget_measures_off_where_it_failed_before(
     assert told == [("baseline", "failed"), ("baseline", "ok"), ("explore", "ok"), ("baseline-again", "ok")]
 
 
+def test_a_study_that_ran_out_of_minutes_goes_on_with_more(bench: Bench) -> None:
+    path = bench.workload(traffic={"concurrency": [2], "prompts": [{"set": "chat"}], "max_output_tokens": 12})
+
+    def run(*argv: object) -> tuple[str, list[str]]:
+        done = bench.tuner("recommend", path, *argv)
+        assert done.returncode == 0, done.stderr
+        (study,) = bench.studies()
+        store = StudyStore.read(study)
+        return store.status().partition(":")[0], [trial.spec.label for trial in store.trials()]
+
+    # Off and one way to draft are measured whatever they take; off again, and the time is up.
+    assert run("--minutes", 0.001) == ("stopped", ["off", "ngram N=3", "off"])
+    status, labels = run("--minutes", 5, "--resume")
+    assert status == "complete"
+    assert labels[:4] == ["off", "ngram N=3", "off", "eagle3 N=4"]
+    assert labels[-1] == "off"
+    assert labels.count("off") == 3
+
+
 def test_resume_without_an_unfinished_study_is_one_sentence(bench: Bench) -> None:
     done = bench.tuner("recommend", bench.workload(), "--resume")
     assert done.returncode == 2

@@ -15,7 +15,7 @@ from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Array, Estimate, bootstrap_median, bootstrap_median_ratio, bootstrap_sums
 from tuner.run.history_db import Database
 from tuner.run.history_query import Run
-from tuner.run.sweep_asks import CLOSING
+from tuner.run.study import CLOSING
 
 TPOT, TAU, SPEEDUP = "tpot_p50", "tau", "speedup"
 METRICS = (TPOT, TAU, SPEEDUP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence, gather
@@ -15,10 +15,12 @@ from tuner.run.progress import Notify
 from tuner.run.question import Question, cell_weights
 from tuner.run.schedules import schedule_maker
 from tuner.run.store import StudyStore
-from tuner.run.trial import TrialPlan, run_trial
+from tuner.run.trial import STOPPED, TrialPlan, run_trial
 from tuner.spec.speculation import OFF
 
 INTERRUPTED = "interrupted"
+#: The role of off's last run.
+CLOSING = "baseline-again"
 
 
 def evidence_of(question: Question, trials: Sequence[Trial]) -> Evidence:
@@ -31,29 +33,39 @@ async def run_study(question: Question, store: StudyStore, notify: Notify) -> st
 
     Raises EngineError when off itself could not be measured: without it there is nothing to compare with.
     """
-    started_s, status = time.monotonic(), "complete"
+    started_s, status, reopened = time.monotonic(), "complete", _reopened(store)
     for environment in question.environments:
-        ended = await _run_engine(question, environment, store, notify, started_s)
+        ended = await _run_engine(question, environment, store, notify, started_s, reopened)
         status = ended if ended != "complete" else status
     store.study_ended(status)
     return status
 
 
 async def _run_engine(
-    question: Question, environment: Environment, store: StudyStore, notify: Notify, started_s: float
-) -> str:
+    question: Question, environment: Environment, store: StudyStore, notify: Notify, started_s: float,
+    reopened: Set[int],
+) -> str:  # fmt: skip
     clock = _Clock(started_s, question.workload.budget.minutes * 60)
+    closed = any(t.number in reopened for t in store.trials() if t.engine == environment.name)
     while True:
         trials = store.trials()
-        own = [t for t in trials if t.engine == environment.name]
+        own = [t for t in trials if t.engine == environment.name and t.number not in reopened]
         plan = _next_plan(question, environment, own, len(trials) + 1, clock)
-        if plan is None:
-            return "stopped: the minutes of the budget are used up" if clock.cut else "complete"
-        before_s = time.monotonic()
+        if plan is None or (closed and plan.ask.role == CLOSING):
+            return f"{STOPPED}: the minutes of the budget are used up" if clock.cut else "complete"
+        before_s, closed = time.monotonic(), False
         status = await run_trial(question, plan, store, notify)
         clock.took(len(plan.keys), time.monotonic() - before_s)
         if status != "ok" and plan.ask.role == "baseline":
             raise EngineError(f"{environment.name} could not be measured without speculation: {status}")
+
+
+def _reopened(store: StudyStore) -> frozenset[int]:
+    """Off's last runs of a study that ran out of minutes: resumed, it goes on behind them and is closed anew."""
+    ends = [str(event["status"]) for event in store.events() if event["event"] == "study_ended"]
+    if not ends or not ends[-1].startswith(STOPPED):
+        return frozenset()
+    return frozenset(trial.number for trial in store.trials() if trial.role == CLOSING)
 
 
 @dataclass(slots=True)
@@ -96,8 +108,8 @@ def _next_plan(
     following = ask(question.arms, evidence, left, make)
     if following is None:
         return None
-    again = Ask(OFF, "baseline-again", "off once more, as the budget ends: how far it drifted bounds what is believed")
-    if following.role not in ("baseline", "baseline-again") and not _affordable(question, following, own, clock):
+    again = Ask(OFF, CLOSING, "off once more, as the budget ends: how far it drifted bounds what is believed")
+    if following.role not in ("baseline", CLOSING) and not _affordable(question, following, own, clock):
         clock.cut, following = True, again
     return TrialPlan(number, following, environment, keys_for(question, following.role))
 
@@ -108,7 +120,7 @@ def _affordable(question: Question, following: Ask, own: Sequence[Trial], clock:
     if all(trial.spec.is_off for trial in own):
         return True
     is_new = following.role != "schedule" and following.spec.arm not in {trial.spec.arm for trial in own}
-    closing = () if is_new else keys_for(question, "baseline-again")
+    closing = () if is_new else keys_for(question, CLOSING)
     return clock.affords(len(question.keys) + len(closing))
 
 
@@ -120,7 +132,7 @@ def launches_left(question: Question, own: Sequence[Trial]) -> int:
 
 def keys_for(question: Question, role: str) -> tuple[CellKey, ...]:
     """The cells of a launch. Off again needs one temperature: plain decoding takes as long at any."""
-    if role != "baseline-again":
+    if role != CLOSING:
         return question.keys
     first = question.keys[0].temperature
     return tuple(key for key in question.keys if key.temperature == first)

@@ -11,12 +11,10 @@ from tuner.measure.records import CellKey, Load, Trial
 from tuner.run.question import Question
 from tuner.run.schedules import schedule_maker
 from tuner.run.store import INTERRUPTED
-from tuner.run.study import evidence_of, keys_for, launches_left
+from tuner.run.study import CLOSING, evidence_of, keys_for, launches_left
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
 
-#: Roles whose cells belong together: a setting is measured once as each.
-CLOSING = "baseline-again"
 #: A launch that makes up for a failed one says so at the head of its reason, and is not made up for again.
 RETRY = "smaller retry"
 AGAIN = "once more"

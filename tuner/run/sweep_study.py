@@ -13,7 +13,8 @@ from tuner.measure.records import CellKey, Trial
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import INTERRUPTED, StudyStore
-from tuner.run.sweep_asks import CLOSING, Next, closing, following, missing
+from tuner.run.study import CLOSING
+from tuner.run.sweep_asks import Next, closing, following, missing
 from tuner.run.sweep_clock import Deadline, Pace, pace_of
 from tuner.run.sweep_plan import PlannedStudy
 from tuner.run.trial import STOPPED, TrialPlan, run_trial
