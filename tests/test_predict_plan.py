@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from tuner.cli import app
 from tuner.decide.evidence import gather, with_trial
 from tuner.decide.halving import most_launches, next_setting
-from tuner.decide.launch_cost import launch_seconds
+from tuner.decide.launch_cost import closing_seconds, launch_seconds
 from tuner.decide.outline import outline
 from tuner.decide.plan import ask, predictions
 from tuner.decide.prefix_rule import holds, refused
+from tuner.measure.records import CellKey
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig, Tree
 
@@ -61,6 +62,17 @@ def test_minutes_are_the_start_and_the_cells_at_the_expected_pace() -> None:
     assert launch_seconds(told, EAGLE.at(2)) == pytest.approx(61.1)
     assert launch_seconds(told, EAGLE.at(2), {C1T0: 2.0}) == pytest.approx(60.55)
     assert launch_seconds(gather([off_trial(OFF_TPOTS)], "tpot_p50"), OFF) is None  # no start was timed
+
+
+def test_off_once_more_is_expected_to_take_as_long_as_its_one_temperature() -> None:
+    hot = CellKey(C1T0.load, 1.0)
+    cells = off_trial(OFF_TPOTS).cells + off_trial([2 * tpot for tpot in OFF_TPOTS], key=hot).cells
+    evidence = gather([dataclasses.replace(off_trial(OFF_TPOTS), cells=cells, ready_s=60.0)], "tpot_p50")
+    # Cells end at 0.1 + 10 x 0.1 = 1.1 s and at 0.1 + 10 x 0.2 = 2.1 s.
+    assert launch_seconds(evidence, OFF) == pytest.approx(60 + 1.1 + 2.1)
+    assert closing_seconds(evidence) == pytest.approx(60 + 1.1)
+    certain, _ = outline((NGRAM,), evidence, 4)
+    assert [(one.role, one.seconds) for one in certain][-1] == ("baseline-again", pytest.approx(60 + 1.1))
 
 
 def test_two_lookup_runs_that_agree_make_it_predictable_and_two_that_do_not_refuse_it() -> None:

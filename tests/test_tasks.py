@@ -15,7 +15,7 @@ from study_fixture import ARMS, study_header
 from tuner.decide.evidence import Evidence, gather
 from tuner.decide.plan import predictions
 from tuner.decide.rank import recommend
-from tuner.decide.tasks import advice_by_task, regret_over_tasks, tasks_of
+from tuner.decide.tasks import advice_by_task, few_prompts, regret_over_tasks, tasks_of
 from tuner.errors import UserError
 from tuner.measure.records import Cell, CellKey, Load, Trial
 from tuner.report.data import ReportInput
@@ -55,6 +55,17 @@ def one_cell(number: int, spec: SpecConfig, key: CellKey) -> Cell:
 def mixed(keys: tuple[CellKey, ...] = (C1T0,), **more: object) -> Evidence:
     trials = [trial(1, OFF, keys, "baseline"), trial(2, E2, keys), trial(3, OFF, keys, "baseline-again")]
     return gather(trials, "tpot_p50", **more)  # type: ignore[arg-type]
+
+
+def test_a_task_that_one_cell_lacks_is_not_judged() -> None:
+    """Six requests of talk at concurrency 1, none at 8: its verdicts would leave that load out without a word."""
+    keys = (C1T0, C8T0)
+    off = trial(1, OFF, keys, "baseline")
+    only_code = tuple(r for r in off.cells[1].requests if r.task == "code")
+    off = dataclasses.replace(off, cells=(off.cells[0], dataclasses.replace(off.cells[1], requests=only_code)))
+    evidence = gather([off, trial(2, E2, keys)], "tpot_p50")
+    assert tasks_of(evidence) == ("code",)
+    assert few_prompts(evidence) == ("talk",)
 
 
 def test_each_task_gets_its_own_advice_and_its_share() -> None:

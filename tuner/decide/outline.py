@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuner.decide.evidence import Evidence
-from tuner.decide.launch_cost import launch_seconds
+from tuner.decide.launch_cost import closing_seconds
 from tuner.decide.plan import Ask, ask, explorations
 from tuner.decide.plan_schedule import Make
 from tuner.spec.candidates import Arm
@@ -40,7 +40,7 @@ def outline(
             room -= 1
     if launches_left > 1:
         why = "off once more: how far it drifted bounds what differences can be believed"
-        certain.append(Ask(OFF, "baseline-again", why, launch_seconds(evidence, OFF)))
+        certain.append(Ask(OFF, "baseline-again", why, closing_seconds(evidence)))
     if room <= 0:
         return tuple(certain), "the budget leaves room for no further launch"
     told = f"before off again up to {room} further launches, of settings whose predicted interval reaches over the best"

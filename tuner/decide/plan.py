@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.halving import next_setting
-from tuner.decide.launch_cost import launch_seconds
+from tuner.decide.launch_cost import closing_seconds, launch_seconds
 from tuner.decide.plan_schedule import Make, schedules_to_measure
 from tuner.decide.predict import Prediction
 from tuner.decide.prefix_rule import holds, refused
@@ -55,7 +55,7 @@ def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int, make: Make 
     if not any(one.cells for one in evidence.baselines) or _closed(evidence):
         return None
     why = "off once more: how far it drifted bounds what differences can be believed"
-    again = Ask(OFF, "baseline-again", why, launch_seconds(evidence, OFF))
+    again = Ask(OFF, "baseline-again", why, closing_seconds(evidence))
     if launches_left > 1:
         following = (
             next(explorations(arms, evidence, launched), None)

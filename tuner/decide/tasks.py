@@ -4,6 +4,7 @@ does to each."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -48,16 +49,9 @@ def few_prompts(evidence: Evidence) -> tuple[str, ...]:
 
 def _least(evidence: Evidence) -> dict[str, int]:
     """Completed requests of each task in the cell of off that has fewest of it."""
-    found: dict[str, int] = {}
-    for off in evidence.baselines:
-        for key in off.cells:
-            cell = off.trial.cell(key)
-            counts: dict[str, int] = {}
-            for request in cell.completed if cell else ():
-                counts[request.task] = counts.get(request.task, 0) + 1
-            for task, count in counts.items():
-                found[task] = min(found.get(task, count), count)
-    return found
+    cells = [cell for off in evidence.baselines for key in off.cells if (cell := off.trial.cell(key)) is not None]
+    counts = [Counter(request.task for request in cell.completed) for cell in cells]
+    return {task: min(count[task] for count in counts) for task in dict.fromkeys(t for count in counts for t in count)}
 
 
 def verdicts_by_task(evidence: Evidence) -> dict[str, tuple[Verdict, ...]]:
