@@ -7,17 +7,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from night_fixture import HOST
+from night_fixture import FOLDER, HOST, write_nights
 from study_fixture import study_header
 
 from tuner.decide.plan import Ask
 from tuner.engines.environments import Environment
+from tuner.run.history_db import open_database
+from tuner.run.history_index import refresh
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
 from tuner.run.sweep_ray import _record_lost
+from tuner.run.sweep_retention import prune
 from tuner.run.sweep_store import OPENED, STUDY_BEGAN, TAGGED, NightHeader, NightStore
 from tuner.run.trial import TrialPlan
 from tuner.spec.speculation import OFF, SpecConfig
+from tuner.spec.sweep import Retention
 
 NGRAM = SpecConfig("ngram", n=2)
 HERE = Environment("vllm-cpu", "vllm", "0.32.0", "python", None, "cpu")
@@ -51,3 +55,16 @@ def test_a_tag_given_days_later_costs_an_interrupted_night_no_minutes(tmp_path: 
     ]
     (store.folder / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
     assert store.spent_s() == pytest.approx(3 * 60)
+
+
+def test_an_old_study_that_cannot_be_read_keeps_its_records_and_stops_no_night(tmp_path: Path) -> None:
+    old, other, newest = write_nights(tmp_path, [0.05] * 3)
+    records = sorted((old / FOLDER).glob("trials/*/requests-*"))
+    records[0].unlink()
+    with open_database(tmp_path) as database:
+        refresh(database, tmp_path)
+        told = prune(database, tmp_path, "nightly", Retention(records_nights=1))
+    assert sorted((old / FOLDER).glob("trials/*/requests-*")) == records[1:]
+    assert [one.partition(":")[0] for one in told] == [other.name]
+    assert not list((other / FOLDER).glob("trials/*/requests-*"))
+    assert list((newest / FOLDER).glob("trials/*/requests-*"))

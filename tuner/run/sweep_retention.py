@@ -53,7 +53,10 @@ def _drop(reports: Path, run: Run) -> bool:
     for study in night.header.studies:
         folder = night.folder / str(study["folder"])
         if (folder / "study.json").exists() and not (folder / KEPT_FIGURES).exists():
-            keep_figures(folder, reports)
+            try:
+                keep_figures(folder, reports)
+            except UserError:  # records that cannot be read have no figures yet: they stay, and tonight goes on
+                continue
         for path in [*folder.glob("trials/*/requests-*"), *folder.glob("trials/*/counters-*"),
                      *folder.glob("trials/*/engine.log")]:  # fmt: skip
             path.unlink(missing_ok=True)
