@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from night_fixture import FOLDER, HOST, write_nights
@@ -14,8 +15,10 @@ from tuner.decide.plan import Ask
 from tuner.engines.environments import Environment
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
+from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
+from tuner.run.sweep_open import open_study_of
 from tuner.run.sweep_ray import _record_lost
 from tuner.run.sweep_retention import prune
 from tuner.run.sweep_store import OPENED, STUDY_BEGAN, TAGGED, NightHeader, NightStore
@@ -68,3 +71,15 @@ def test_an_old_study_that_cannot_be_read_keeps_its_records_and_stops_no_night(t
     assert [one.partition(":")[0] for one in told] == [other.name]
     assert not list((other / FOLDER).glob("trials/*/requests-*"))
     assert list((newest / FOLDER).glob("trials/*/requests-*"))
+
+
+def test_a_kill_between_study_json_and_what_was_resolved_is_made_up_for(tmp_path: Path) -> None:
+    header = NightHeader("n", "2026-05-04T02:00:00+00:00", "n", "k", {}, "", "n.yaml", ({"folder": FOLDER},), HOST)
+    NightStore.create(tmp_path, header).close()
+    store = NightStore.read(tmp_path / "n")
+    StudyStore.create(store.study_folder(0), study_header()).close()
+    planned = SimpleNamespace(question=SimpleNamespace(target="/models/m", arms=(), removed=(), cautions=()))
+    for _ in range(2):
+        with open_study_of(store, 0, planned) as study:  # type: ignore[arg-type]
+            assert Resolved.read(study).target == "/models/m"
+    assert [event["event"] for event in study.events()].count("resolved") == 1

@@ -49,15 +49,20 @@ class Resolved:
 def open_study(question: Question, reports: Path, *, resume: bool) -> StudyStore:
     """A store this process writes. `resume`: the newest study of this very workload that did not complete."""
     if resume:
-        return StudyStore.open(_unfinished(question, reports))
+        return with_resolved(StudyStore.open(_unfinished(question, reports)), question)
     header = StudyHeader.new(
         question.workload.model_dump(mode="json"),
         question.text,
         HostFacts.read(),
         tuple(dataclasses.asdict(environment) for environment in question.environments),
     )
-    store = StudyStore.create(reports / header.id, header)
-    store.note(RESOLVED, **Resolved.of(question).to_dict())
+    return with_resolved(StudyStore.create(reports / header.id, header), question)
+
+
+def with_resolved(store: StudyStore, question: Question) -> StudyStore:
+    """The store with what the question named in its journal, once: a kill may have come before it was written."""
+    if not any(event["event"] == RESOLVED for event in store.events()):
+        store.note(RESOLVED, **Resolved.of(question).to_dict())
     return store
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tuner.run.host import HostFacts
-from tuner.run.start import RESOLVED, Resolved
+from tuner.run.start import with_resolved
 from tuner.run.store import StudyStore
 from tuner.run.study_header import StudyHeader
 from tuner.run.sweep_plan import PlannedStudy, SweepPlan
@@ -18,15 +18,13 @@ def open_study_of(night: NightStore, number: int, study: PlannedStudy) -> StudyS
     """The study's store, new or gone on with; this process writes it."""
     folder = night.study_folder(number)
     if (folder / "study.json").exists():
-        return StudyStore.open(folder)
+        return with_resolved(StudyStore.open(folder), study.question)
     header = StudyHeader.new(
         study.workload.model_dump(mode="json"), study.question.text, HostFacts.read(),
         (dataclasses.asdict(study.environment),),
     )  # fmt: skip
     _discard_unborn(folder)
-    store = StudyStore.create(folder, header)
-    store.note(RESOLVED, **Resolved.of(study.question).to_dict())
-    return store
+    return with_resolved(StudyStore.create(folder, header), study.question)
 
 
 def _discard_unborn(folder: Path) -> None:
