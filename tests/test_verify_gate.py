@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from conftest import SIM, Bench
 
 from tuner.errors import NotMeasured
@@ -74,6 +75,19 @@ def test_only_temperatures_that_are_served_are_tested(bench: Bench) -> None:
     told, store = study(bench, workload(bench, temperatures=(0,)))
     assert "temperature 1" not in told["losslessness"]
     assert of(store, "verified")[0]["verified"]["sampled"] == []
+
+
+def test_what_the_configuration_gives_away_of_every_draft_takes_no_samples_of_off(bench: Bench) -> None:
+    path = workload(bench)
+    data = yaml.safe_load(path.read_text())
+    data["drafts"][0]["options"] = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.0}
+    path.write_text(yaml.safe_dump(data))
+    told, store = study(bench, path)
+    (probed,) = of(store, "off_probed")
+    answers = json.loads((store.trial_folder(probed["number"]) / "off-answers.json").read_text())
+    assert answers["greedy"] != []
+    assert answers["samples"] == []
+    assert "known at temperature 1: rejection_sample_method 'synthetic' does not sample" in told["losslessness"]
 
 
 def test_answers_of_off_that_cannot_be_read_are_no_failure_of_the_launch(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def check_output(
     if _done(events, environment.name, spec):
         return
     args = question.options(environment).args
-    task = task_of(question, environment.engine, args, EFFORT, question.workload.sampling.temperatures)
+    task = task_of(question, environment.engine, args, EFFORT, _temperatures_to_test(question, environment))
     sampling_s = max(LEAST_S, SHARE * launch_s) / max(1, len(task.temperatures))
     try:
         if spec.is_off:
@@ -91,6 +91,14 @@ async def _verify(
     if not verified.ok:
         _, why = next(verified.faults())
         notify(Event("note", f"NOT the target's output, and never advised: {why}"))
+
+
+def _temperatures_to_test(question: Question, environment: Environment) -> list[float]:
+    """Without those at which the configuration alone gives away every draft: no sample would tell more."""
+    drafts = [spec for arm in question.arms for spec in arm.configs]
+    known = [{t for t, _ in _labels(question, environment, spec)} for spec in drafts]
+    everywhere = set.intersection(*known) if known else set()
+    return [t for t in question.workload.sampling.temperatures if t not in everywhere]
 
 
 def _labels(question: Question, environment: Environment, spec: SpecConfig) -> list[tuple[float, str]]:
