@@ -23,7 +23,7 @@ from tuner.measure.lossless import Verified
 from tuner.measure.lossless_records import OffProbe
 from tuner.run.progress import Event
 from tuner.run.stream import Server
-from tuner.run.verify import _word, verify_addresses, verify_workload
+from tuner.run.verify import _word, chosen_settings, verify_addresses, verify_workload
 from tuner.run.verify_task import Effort, plain_task
 from tuner.spec.speculation import SpecConfig
 
@@ -170,6 +170,11 @@ def test_what_was_found_stays_when_a_later_setting_does_not_start(
 )
 def test_progress_claims_no_more_than_the_verdict(one: Verified, word: str) -> None:
     assert _word(one) == word
+
+
+def test_nothing_to_verify_is_no_pass() -> None:
+    with pytest.raises(UserError, match="no setting of the workload is left to verify"):
+        chosen_settings((), ())
 
 
 def test_a_setting_that_the_workload_has_not(bench: Bench) -> None:

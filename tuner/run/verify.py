@@ -68,6 +68,8 @@ def chosen_engine(question: Question, name: str | None) -> Environment:
 def chosen_settings(arms: Sequence[Arm], labels: Sequence[str]) -> tuple[SpecConfig, ...]:
     """Every way to draft once, at its most tokens or its first tree; or those that are named."""
     known = {spec.label: spec for arm in arms for spec in arm.configs}
+    if not known:
+        raise UserError("no setting of the workload is left to verify: `tuner check` says what was refused, and why")
     if not labels:
         return tuple(arm.chains[-1] if arm.chains else arm.configs[0] for arm in arms)
     for label in labels:
