@@ -54,7 +54,8 @@ def _models(old: StudyFacts, new: StudyFacts) -> Iterator[tuple[str, str]]:
     renamed = [name for name, _ in new.models if name not in known]
     if renamed and len(new.models) == len(old.models):
         gone = [name for name, _ in old.models if name not in dict(new.models)]
-        yield "target" if new.models[0][0] in renamed else "draft", f"{', '.join(gone)} gave way to {', '.join(renamed)}"
+        kind = "target" if new.models[0][0] in renamed else "draft"
+        yield kind, f"{', '.join(gone)} gave way to {', '.join(renamed)}"
 
 
 def _named(kind: str, whose: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:
