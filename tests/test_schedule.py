@@ -116,6 +116,9 @@ def test_temperature_switch() -> None:
     assert "no temperature" in temperature_switch([(0.0, False)]).text
     odd = temperature_switch([(0.0, True), (0.5, False), (1.0, True)])
     assert (odd.last_on, odd.first_off) == (0.0, 0.5)
+    assert odd.text.startswith("it does not pay at temperature 0.5 and does at 1: no one temperature divides them")
+    hot = temperature_switch([(0.0, False), (0.7, True), (1.0, True)])
+    assert hot.text.startswith("it does not pay at temperature 0 and does at 0.7 and 1: ")
 
 
 @given(st.dictionaries(st.integers(1, 64), st.lists(st.floats(0.1, 10), min_size=4, max_size=4), min_size=1))

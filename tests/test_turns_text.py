@@ -69,6 +69,8 @@ def test_requests_above_a_temperature_are_routed_elsewhere(data: ReportInput) ->
     always = at(data, (1, 0.0, E2), (1, 1.0, E2))
     assert "does not depend on it" in turn_lines(always)[-1]
     assert turn_lines(at(data, (1, 0.0, E2))) == ()
+    (line,) = [line for line in turn_lines(at(data, (1, 0.0, OFF), (1, 1.0, E2))) if line.startswith("Temperature")]
+    assert "at concurrency 1 it does not pay at temperature 0 and does at 1: no one temperature divides them" in line
 
 
 def test_a_schedule_is_said_with_what_became_of_it(data: ReportInput) -> None:

@@ -180,15 +180,23 @@ def _falls_to_one(curve: Sequence[tuple[float, float]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TemperatureSwitch:
-    """Speculation pays up to `last_on` and was measured not to from `first_off` on; requests above go elsewhere."""
+    """Speculation pays up to `last_on` and was measured not to from `first_off` on; requests above go elsewhere.
+    `beyond`: temperatures above `first_off` at which it pays all the same; there is no one switch then."""
 
     last_on: float | None
     first_off: float | None
+    beyond: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:
         if self.first_off is None:
             return "it pays at every temperature that was measured"
+        if self.beyond:
+            again = " and ".join(f"{t:g}" for t in self.beyond)
+            return (
+                f"it does not pay at temperature {self.first_off:g} and does at {again}: no one temperature divides "
+                "them, so measure again before requests are routed by it"
+            )
         if self.last_on is None:
             return "it pays at no temperature that was measured"
         return (
@@ -201,4 +209,5 @@ def temperature_switch(on: Sequence[tuple[float, bool]]) -> TemperatureSwitch:
     """From (temperature, whether the verdict is on) of one load."""
     first_off = min((t for t, pays in on if not pays), default=None)
     last_on = max((t for t, pays in on if pays and (first_off is None or t < first_off)), default=None)
-    return TemperatureSwitch(last_on, first_off)
+    beyond = tuple(sorted({t for t, pays in on if pays and first_off is not None and t > first_off}))
+    return TemperatureSwitch(last_on, first_off, beyond)

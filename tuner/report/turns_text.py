@@ -52,8 +52,9 @@ def _loads(data: ReportInput) -> Iterator[str]:
 def _temperatures(data: ReportInput) -> Iterator[str]:
     said: dict[str, list[Load]] = {}
     for turn in temperature_turns(data.verdicts):
-        if turn.switch.first_off is not None and turn.switch.last_on is not None:
-            said.setdefault(turn.switch.text, []).append(turn.load)
+        switch = turn.switch
+        if switch.first_off is not None and (switch.last_on is not None or switch.beyond):
+            said.setdefault(switch.text, []).append(turn.load)
     for text, loads in said.items():
         yield f"Temperature: at {loads_text(loads)} {text}."
     temperatures = {v.key.temperature for v in data.verdicts}
