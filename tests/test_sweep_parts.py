@@ -15,9 +15,12 @@ from tuner.decide.plan import Ask
 from tuner.engines.environments import Environment
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
+from tuner.run.history_runs import Run
+from tuner.run.nights import Compared
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
+from tuner.run.sweep_night import headline_of
 from tuner.run.sweep_open import open_study_of
 from tuner.run.sweep_ray import _record_lost
 from tuner.run.sweep_retention import prune
@@ -83,3 +86,10 @@ def test_a_kill_between_study_json_and_what_was_resolved_is_made_up_for(tmp_path
         with open_study_of(store, 0, planned) as study:  # type: ignore[arg-type]
             assert Resolved.read(study).target == "/models/m"
     assert [event["event"] for event in study.events()].count("resolved") == 1
+
+
+def test_a_tag_that_no_night_has_is_said() -> None:
+    run = Run("n", "night", "n", "n", "", "complete", "", "", "", (), "k")
+    nothing = Compared(None, run, None, (), ())
+    assert headline_of(nothing, "complete", "tag:released").startswith("No night is tagged released: `tuner history")
+    assert headline_of(nothing, "complete", "last-green").startswith("Nothing to compare with yet")

@@ -66,7 +66,8 @@ def night_report(folder: Path, compared: Compared | None = None) -> NightReport:
     status = _status(night)
     return NightReport(
         folder=folder, header=night.header, run=run, status=status, state=run.state,
-        headline=run.headline or headline_of(compared, status), compared=compared,
+        headline=run.headline or headline_of(compared, status, str(night.header.sweep.get("baseline", LAST_GREEN))),
+        compared=compared,
         failures=failures(folder), trend=trend, studies=night_studies(night, trend),
         baseline_note=note or ("" if compared.comparison else "There is no baseline yet."),
     )  # fmt: skip

@@ -105,7 +105,7 @@ def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Ou
         before = baseline_of(database, plan.sweep.baseline, run)
         compared = compare_runs(database, reports, before, run, plan.sweep.parsed_gates)
         state = RED if compared.red else "" if status.startswith("failed") else GREEN
-        headline = headline_of(compared, status)
+        headline = headline_of(compared, status, plan.sweep.baseline)
         gates = [{"gate": g.gate.text, "state": g.state, "reasons": list(g.reasons)} for g in compared.gates]
         night.note(VERDICT, state=state, baseline=before.id if before else None, headline=headline, gates=gates)
         night.note(ENDED, status=status)
@@ -117,12 +117,15 @@ def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Ou
     return Outcome(night.folder, status, state, headline, data, let_go)
 
 
-def headline_of(compared: Compared, status: str) -> str:
-    """The night in one sentence."""
+def headline_of(compared: Compared, status: str, baseline: str = "") -> str:
+    """The night in one sentence. `baseline`: as its sweep says it."""
     ended = "" if status == "complete" else f" The night ended early ({status})."
     failed = [gate.gate.text for gate in compared.gates if gate.state == FAILED]
     if failed:
         return f"{len(failed)} of {len(compared.gates)} gates failed: {'; '.join(failed)}.{ended}"
+    kind, _, tag = baseline.partition(":")
+    if compared.before is None and kind == "tag":
+        return f"No night is tagged {tag}: `tuner history --tag {tag} RUN` names the one to compare with.{ended}"
     if compared.comparison is None or compared.before is None:
         return f"Nothing to compare with yet: this night can be the first baseline.{ended}"
     counts = [(len(compared.comparison.with_state(state)), state) for state in (REGRESSED, IMPROVED)]
