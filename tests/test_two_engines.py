@@ -71,6 +71,23 @@ def test_a_duel_weighs_cells_by_their_share_of_the_traffic() -> None:
     assert duel.winner == "b"
 
 
+def test_an_engine_that_wins_by_less_than_its_launches_differ_wins_nothing() -> None:
+    def engine(tpot_s: float, drift: float) -> Evidence:
+        again = off_trial([tpot_s * drift] * 8, 2, role="baseline-again")
+        return gather([off_trial([tpot_s] * 8), again], "tpot_p50")
+
+    def winner(drift: float) -> str | None:
+        evidence = {"a": engine(0.103, drift), "b": engine(0.100, 1.0)}
+        (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
+        assert duel.ratio is not None
+        assert duel.ratio.value == pytest.approx(1.03)
+        return duel.winner
+
+    # Two launches differ by sqrt((3 x 2 x 0.005^2 + ln(drift)^2) / 4): 0.6 % without a drift, 2.5 % with one of 5 %.
+    assert winner(1.0) == "b"
+    assert winner(1.05) is None
+
+
 def test_equal_engines_are_not_told_apart() -> None:
     same = {name: gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)], "tpot_p50") for name in "ab"}
     (duel,) = duels(same, {name: recommend(one) for name, one in same.items()})

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
+from tuner.decide.launch_luck import launch_luck
 from tuner.decide.rank import Recommendation, geometric_mean
 from tuner.measure.compare import compare
 from tuner.measure.records import Cell, CellKey
-from tuner.measure.statistics import Estimate, is_tie
+from tuner.measure.statistics import Estimate, is_tie, widened
 from tuner.measure.summary import CellSummary
 from tuner.spec.speculation import SpecConfig
 
@@ -29,16 +30,18 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Duel:
     """Each engine at its own overall advice: how many times better `second` is than `first`, over all common
-    cells, each weighted by its share of the traffic."""
+    cells, each weighted by its share of the traffic. `luck`: what two launches may differ by as a whole.
+    """
 
     first: str
     second: str
     ratio: Estimate | None
+    luck: float = 0.0
 
     @property
     def winner(self) -> str | None:
-        """None where the two are not told apart."""
-        if self.ratio is None or is_tie(self.ratio):
+        """None where the two are not told apart, by their requests or by more than the luck of their launches."""
+        if self.ratio is None or is_tie(widened(self.ratio, 1, self.luck)):
             return None
         return self.second if self.ratio.value > 1 else self.first
 
@@ -64,7 +67,10 @@ def duels(evidence: Mapping[str, Evidence], advice: Mapping[str, Recommendation]
     """Every pair of engines, each at the one setting it is advised to run (a lossy one is never advised)."""
     engines = list(evidence)
     pairs = [(a, b) for i, a in enumerate(engines) for b in engines[i + 1 :]]
-    return tuple(Duel(a, b, _duel(evidence[a], evidence[b], advice[a], advice[b])) for a, b in pairs)
+    luck = {engine: launch_luck(evidence[engine]) for engine in engines}
+    return tuple(
+        Duel(a, b, _duel(evidence[a], evidence[b], advice[a], advice[b]), max(luck[a], luck[b])) for a, b in pairs
+    )
 
 
 def best_engine(duelled: Sequence[Duel], engines: Sequence[str]) -> str | None:
