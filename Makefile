@@ -10,7 +10,7 @@ demo: engines
 
 test: check engines sglang
 	$(BIN)/python -m pytest --engines without -n 3 --dist worksteal
-	$(BIN)/python -m pytest --engines only
+	$(BIN)/python -m pytest --engines only -n 2 --dist loadgroup
 
 # Lint and types: what CI holds, in the order a developer wants to hear it.
 check: $(STAMP)

@@ -38,7 +38,7 @@ def own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}
 
 
-#: Tests that start an engine need the machine for themselves; all others may run side by side.
+#: Tests that start an engine: one engine at a time, and its tests one after another.
 ENGINES = ("real_vllm", "real_sglang")
 
 
@@ -48,11 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     asked = config.getoption("--engines")
-    if asked is None:
-        return
-    real = [any(item.get_closest_marker(name) for name in ENGINES) for item in items]
-    kept = [one for one, engine in zip(items, real, strict=True) if engine == (asked == "only")]
-    config.hook.pytest_deselected(items=[one for one in items if one not in set(kept)])
+    kept, left = [], []
+    for item in items:
+        engine = next((name for name in ENGINES if item.get_closest_marker(name)), None)
+        if engine is not None:
+            item.add_marker(pytest.mark.xdist_group(engine))
+        (kept if asked is None or (engine is not None) == (asked == "only") else left).append(item)
+    config.hook.pytest_deselected(items=left)
     items[:] = kept
 
 

@@ -24,7 +24,7 @@ from tuner.run.process import EngineProcess, EngineStartError, free_port, port_i
 ENGINE = """
 import http.server, os, signal, subprocess, sys, time
 port, habits = int(sys.argv[1]), sys.argv[2:]
-print("engine says", os.environ.get("ENGINE_KEY"), os.environ.get("PYTHONPATH"), flush=True)
+print("engine says", os.environ.get("ENGINE_KEY"), os.environ.get("PYTHONPATH"), sys.dont_write_bytecode, flush=True)
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
 signal.alarm(120)  # should a test fail, its processes go by themselves
 def child(own_session):
@@ -290,19 +290,20 @@ def test_a_killed_guard_leaves_no_engine(engine: Start, bystander: subprocess.Po
 
 def test_secrets_stay_out_of_command_lines_and_logs(engine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/not/for/the/engine")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 
     async def use() -> EngineProcess:
         async with engine(secret_env=(("ENGINE_KEY", "hunter2-very-secret"),)) as running:
-            assert running.log_text() == "engine says *** None\n"
+            assert running.log_text() == "engine says *** None False\n"
             for pid in (running.pid, *guards()):
                 assert b"hunter2" not in cmdline(pid)
         return running
 
     running = asyncio.run(use())
-    assert running.log_path.read_text() == "engine says *** None\n"
+    assert running.log_path.read_text() == "engine says *** None False\n"
     again = asyncio.run(use())  # a second launch appends, and its text starts where it started
-    assert again.log_path.read_text() == "engine says *** None\n" * 2
-    assert again.log_text() == "engine says *** None\n"
+    assert again.log_path.read_text() == "engine says *** None False\n" * 2
+    assert again.log_text() == "engine says *** None False\n"
 
 
 def start_tuner(script: Path, tmp_path: Path, *habits: str) -> tuple[subprocess.Popen[str], list[int], int]:

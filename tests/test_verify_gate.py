@@ -44,7 +44,7 @@ def test_a_sound_setting_carries_its_line_into_report_and_skill(bench: Bench) ->
     told, store = study(bench, workload(bench))
     line = told["losslessness"]
     assert line.startswith(
-        "eagle3 N=3 lossless, as far as tested (temperature 0: 0 of 8 answers (256 tokens) part from"
+        "eagle3 N=3 lossless, as far as tested (temperature 0: 0 of 8 answers (192 tokens) part from"
     )
     assert "temperature 1: " in line
     assert "in total variation would have been caught with probability" in line

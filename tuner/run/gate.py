@@ -31,8 +31,8 @@ from tuner.spec.speculation import SpecConfig
 #: Sampling may take this share of what its launch took; the greedy answers come on top and are few.
 SHARE = 1 / 8
 LEAST_S = 0.5
-#: Few greedy answers, at most so many samples, and no sampling field that the workload does not send: engines have died
-#: of some of them, and that is not this workload's concern.
+#: Few greedy answers, no longer than what is served; at most so many samples, and no sampling field that the workload
+#: does not send: engines have died of some of them, and that is not this workload's concern.
 EFFORT = Effort(prompts=8, tokens=32, samples=8192, k=5, all_sampling=False)
 OFF_PROBED, SKIPPED = "off_probed", "verify_skipped"
 FILE = "off-answers.json"
@@ -56,7 +56,8 @@ async def check_output(
     if _done(events, environment.name, spec):
         return
     args = question.options(environment).args
-    task = task_of(question, environment.engine, args, EFFORT, _temperatures_to_test(question, environment))
+    effort = dataclasses.replace(EFFORT, tokens=min(EFFORT.tokens, question.workload.traffic.max_output_tokens))
+    task = task_of(question, environment.engine, args, effort, _temperatures_to_test(question, environment))
     sampling_s = max(LEAST_S, SHARE * launch_s) / max(1, len(task.temperatures))
     try:
         if spec.is_off:

@@ -17,8 +17,9 @@ from tuner.run import guard
 #: How long a guard may take beyond the engine's grace; past that it is stuck or gone.
 MARGIN_S = guard.STRAY_GRACE_S + 2 * guard.GIVE_UP_S
 POLL_S = 0.1
-#: The tuner's own Python must not reach into the engine's: their packages exclude each other.
-NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+#: The tuner's own Python must not reach into the engine's: their packages exclude each other. And an engine that may
+#: not keep its bytecode compiles thousands of files at every start.
+NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYTHONDONTWRITEBYTECODE")
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIALS")
 #: Descriptors of locks that a guard keeps too, so that they last until its engine is gone, whoever kills the tuner.
 KEPT_LOCKS: set[int] = set()
