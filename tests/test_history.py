@@ -101,7 +101,7 @@ def test_figures_and_arrays_come_back_as_the_records_have_them(written: Path) ->
         "smollm2-chat-cpu, eagle3 N=2 eagle3, concurrency 4, temperature 0"))  # fmt: skip
     assert speedup.value == pytest.approx(1.58 / 1.2, rel=0.05)
     # off again was 1 percent slower at three loads
-    assert [pytest.approx(0.00995, abs=0.01)] * 3 == drifts_of(sample)
+    assert [(pytest.approx(0.00995, abs=0.01),) * 3] == drifts_of(sample)
 
 
 def test_runs_are_found_by_what_people_type(written: Path) -> None:

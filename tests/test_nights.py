@@ -26,6 +26,7 @@ from tuner.decide.nights_sample import CellSample, NightSample
 from tuner.decide.nights_suspects import suspects
 from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Estimate
+from tuner.report.night_rows import drifts_text
 from tuner.spec.gate import parse_gate
 
 KEY = CellKey(Load(4), 0.0)
@@ -87,11 +88,71 @@ def test_a_change_is_of_the_metric_itself(metric: str, worse: float, change: flo
 def test_noise_is_of_one_launch_and_comes_from_offs_two_runs() -> None:
     off, again = cell([10.0, 10.0, 10.0], "off"), cell([10.2, 10.2, 10.2], "off", again=True)
     one = NightSample("a", (off,), (again,))
-    assert drifts_of(one) == [pytest.approx(math.log(1.02))]
+    assert drifts_of(one) == [(pytest.approx(math.log(1.02)),)]
     noise = noise_of((one, NightSample("b", (off,), (off,))))
     # drifts ln 1.02 and 0: mean square 1.96e-4, halved for two launches, root 0.0099
     assert noise.launch == pytest.approx(0.0099, abs=1e-4)
-    assert (noise.n, noise.largest) == (2, pytest.approx(0.02))
+    assert (noise.drifts, noise.pairs, noise.degrees, noise.largest) == (2, 2, 2, pytest.approx(0.02))
+
+
+def loads(drift_of: dict[int, float], base_ms: float = 10.0) -> NightSample:
+    """Off twice, at loads by concurrency; the second time slower by these logs."""
+
+    def at(load: int, log: float, again: bool) -> CellSample:
+        key = CellKey(Load(load), 0.0)
+        return replace(cell([base_ms * math.exp(log)] * 4, "off"), key=key, again=again)
+
+    first = tuple(at(load, 0.0, False) for load in drift_of)
+    return NightSample("n", first, tuple(at(load, log, True) for load, log in drift_of.items()))
+
+
+def test_loads_of_one_pair_of_launches_are_one_drift_until_pairs_tell_how_alike_they_are() -> None:
+    few = [loads({1: 0.02, 2: 0.02, 4: 0.02, 8: 0.02, 16: 0.02})] * 7
+    told = noise_of(few[:2])
+    # 10 drifts, of 2 pairs: as good as 2
+    assert (told.drifts, told.pairs, told.degrees, told.common) == (10, 2, pytest.approx(2), None)
+    assert told.launch == pytest.approx(0.02 / math.sqrt(2))
+    assert noise_of(few[:2], few[2:]).degrees == pytest.approx(7)
+    assert "each pair counts as one drift" in drifts_text(told)
+    # 8 pairs with loads at +-0.02 in all four ways, twice each: their products add up to 0, so that 16 drifts count
+    ways = [loads({1: a, 2: b}) for a in (0.02, -0.02) for b in (0.02, -0.02)]
+    apart = noise_of(ways, ways)
+    assert (apart.degrees, apart.common) == (pytest.approx(16), pytest.approx(0.0, abs=1e-9))
+    assert drifts_text(apart) == "from 16 drifts of off in 8 pairs of launches"
+    # loads that drift alike in 8 pairs: 8; with 0.02 and 0.01 rho is 2 * 0.02 * 0.01 / (0.0004 + 0.0001) = 0.8, so
+    # that 8 pairs of 2 count 16 / (1 + 0.64)
+    alike = loads({1: 0.02, 2: 0.02})
+    assert noise_of([alike], [alike] * 7).degrees == pytest.approx(8)
+    assert noise_of([loads({1: 0.02, 2: 0.01})] * 8).degrees == pytest.approx(16 / 1.64)
+
+
+def test_each_metric_is_held_against_offs_drift_in_that_metric() -> None:
+    """Off's TPOT stands still while its TTFT drifts by 10 %: a TTFT 10 % worse is no evidence, as TPOT's is."""
+
+    def night_of(run: str, ttft_s: float, tpot_ms: float) -> NightSample:
+        off, again = cell([20.0] * 20, "off"), cell([20.02] * 20, "off", ttft_s=np.full(20, 0.11), again=True)
+        return NightSample(run, (off, cell([tpot_ms] * 20, ttft_s=np.full(20, ttft_s))), (again,))
+
+    told = compare_nights(night_of("a", 0.1, 10.0), night_of("b", 0.11, 11.0), ("tpot_p50", "ttft_p50"))
+    states = {one.metric: one.state for one in told.changes if one.setting == "eagle3 N=3"}
+    assert states == {"tpot_p50": REGRESSED, "ttft_p50": NO_EVIDENCE}
+    assert told.noises["tpot_p50"].launch == pytest.approx(math.log(1.001) / math.sqrt(2))
+    assert told.noises["ttft_p50"].launch == pytest.approx(math.log(1.1) / math.sqrt(2))
+
+
+@pytest.mark.parametrize(
+    ("metric", "fields", "factor"),
+    [
+        ("ttft_p50", {"ttft_s": np.full(20, 0.11)}, 1.1),
+        ("throughput", {"ended_s": np.full(20, 2.5)}, 1.25),  # 50 tokens a second, then 40
+        ("goodput", {"good": np.repeat([1.0, 0.0], 10)}, 2.0),  # all, then half of them
+        ("goodput", {"tpot_s": np.full(20, 0.0204)}, 1.02),  # all good both times: TPOT's drift
+        ("speedup", {"tpot_s": np.full(20, 0.0204)}, 1.02),
+    ],
+)
+def test_a_metrics_noise_by_hand(metric: str, fields: dict[str, object], factor: float) -> None:
+    one = NightSample("a", (cell([20.0] * 20, "off"),), (cell([20.0] * 20, "off", again=True, **fields),))
+    assert noise_of([one], metric=metric).launch == pytest.approx(math.log(factor) / math.sqrt(2))
 
 
 def test_a_wider_interval_for_more_noise_and_more_comparisons_by_hand() -> None:
@@ -126,6 +187,18 @@ def test_equal_nights_show_no_evidence_in_at_least_95_of_100() -> None:
     assert silent >= 95
 
 
+@pytest.mark.parametrize("ttft", [False, True])
+def test_equal_nights_with_five_loads_of_unlucky_launches_show_no_evidence_in_at_least_95_of_100(ttft: bool) -> None:
+    """Five loads of one pair of launches tell of that pair's luck five times over, and no more of launches' luck."""
+    silent = 0
+    luck = Truth(launch_sd=0.02, cell_sd=0.001, noise_sd=0.005, loads=(1, 2, 4, 8, 16))
+    for repeat in range(100):
+        before, after = (night(run, 9000 + 2 * repeat + i, luck) for i, run in enumerate("ab"))
+        told = compare_nights(before, after, ("ttft_p50",) if ttft else ("tpot_p50", "tau"))
+        silent += all(change.state == NO_EVIDENCE for change in told.changes)
+    assert silent >= 95
+
+
 def test_eight_percent_slower_is_regressed_in_at_least_95_of_100() -> None:
     found = 0
     for repeat in range(100):
@@ -148,9 +221,9 @@ def test_faster_is_improved_and_earlier_nights_sharpen_what_two_alone_cannot_tel
     def over_all(told: NightComparison) -> str:
         return next(c.state for c in told.changes if c.setting == "ngram N=3" and c.key is None)
 
-    earlier = [drift for seed in range(50, 60) for drift in drifts_of(night("x", seed))]
+    earlier = [night("x", seed) for seed in range(50, 60)]
     assert over_all(compare_nights(before, after)) == NO_EVIDENCE
-    assert over_all(compare_nights(before, after, earlier_drifts=earlier)) == IMPROVED
+    assert over_all(compare_nights(before, after, earlier=earlier)) == IMPROVED
 
 
 def test_settings_and_cells_of_one_night_alone_are_named() -> None:

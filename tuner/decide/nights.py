@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tuner.decide.nights_metrics import worse_by
-from tuner.decide.nights_noise import Noise, noise_of
+from tuner.decide.nights_noise import TPOT, Noise, noise_of
 from tuner.decide.nights_sample import CellSample, NightSample, Place
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import TIE_MARGIN, Estimate
@@ -19,14 +19,17 @@ REGRESSED, IMPROVED, NO_EVIDENCE = "regressed", "improved", "no evidence"
 #: What is always compared; gates may ask for more.
 DEFAULT_METRICS = ("tpot_p50", "tau")
 #: Launches whose luck enters a change: a setting's own, and off's, which every setting of a study is held against. Of
-#: tau none, since acceptance does not hang on how fast a machine is.
+#: tau none, since acceptance does not hang on how fast a machine is. How much luck, off's drifts in that metric tell.
 LAUNCHES: Mapping[str, tuple[int, int]] = {"tau": (0, 0), "speedup": (2, 2)}
+#: So many chances to err has a row with launches' luck in it for one of a row without: Student's t of few degrees grows
+#: much faster with the number of comparisons than the normal's quantile does.
+LUCK_WEIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One figure of one setting, tonight over the baseline. `key` None: over all its cells; setting `EVERYTHING`: over
-    all settings of the study, `averaged` of them.
+    all settings of the study, `averaged` of them. `loads`: how many it is a mean over.
 
     `worse`: how much worse, as a factor (1.08 is 8 percent worse, whichever way the metric points), with the interval
     of the paired prompts alone. `low`, `high`: the same widened by the noise between launches and by the number of
@@ -43,17 +46,20 @@ class Change:
     state: str
     reason: str = ""
     averaged: int = 1
+    loads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class NightComparison:
-    """`missing`: (study, setting) pairs that only one of the nights measured, with a sentence each."""
+    """`noise`: of TPOT; `noises`: of each metric compared. `missing`: (study, setting) pairs that only one of the
+    nights measured, with a sentence each."""
 
     before: str
     after: str
     changes: tuple[Change, ...]
     noise: Noise
     missing: tuple[str, ...] = ()
+    noises: Mapping[str, Noise] = field(default_factory=dict)
 
     def with_state(self, state: str) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.state == state)
@@ -63,18 +69,18 @@ def compare_nights(
     before: NightSample,
     after: NightSample,
     metrics: Sequence[str] = DEFAULT_METRICS,
-    earlier_drifts: Sequence[float] = (),
+    earlier: Sequence[NightSample] = (),
     seed: int = 0,
 ) -> NightComparison:
-    """Every setting and cell that both nights measured. `earlier_drifts`: log ratios of off's runs in nights before."""
-    noise = noise_of((before, after), earlier_drifts, seed)
+    """Every setting and cell that both nights measured. `earlier`: nights before, of which off's drifts count."""
+    noises = {metric: noise_of((before, after), earlier, metric) for metric in dict.fromkeys((*metrics, TPOT))}
     there = after.by_place()
     shared = [(cell, there[cell.place]) for cell in before.cells if cell.place in there]
     changes: list[Change] = []
     for metric in metrics:
-        changes += _of_metric(metric, shared, before, after, noise, seed)
-    judged = tuple(_judged(change, noise, _comparisons(change, changes)) for change in changes)
-    return NightComparison(before.run, after.run, judged, noise, tuple(_missing(before, after)))
+        changes += _of_metric(metric, shared, before, after, seed)
+    judged = tuple(_judged(change, noises[change.metric], _comparisons(change, changes)) for change in changes)
+    return NightComparison(before.run, after.run, judged, noises[TPOT], tuple(_missing(before, after)), noises)
 
 
 def _of_metric(
@@ -82,7 +88,6 @@ def _of_metric(
     shared: Sequence[tuple[CellSample, CellSample]],
     before: NightSample,
     after: NightSample,
-    noise: Noise,
     seed: int,
 ) -> list[Change]:
     """Each setting's cells, with one row over all of them first where there are several."""
@@ -101,24 +106,41 @@ def _of_metric(
         means = {setting: _mean([one.worse for one in cells]) for setting, cells in settings.items()}
         known = [mean for mean in means.values() if mean is not None]
         if len(known) > 1:
-            rows.append(_row(study, EVERYTHING, metric, _mean(known), len(known)))
+            loads = min(_loads(settings[setting]) for setting, mean in means.items() if mean is not None)
+            rows.append(_row(study, EVERYTHING, metric, _mean(known), loads, len(known)))
         for setting, cells in settings.items():
             if len(cells) > 1 and means[setting] is not None:
-                rows.append(_row(study, setting, metric, means[setting]))
+                rows.append(_row(study, setting, metric, means[setting], _loads(cells)))
             rows += cells
     return rows
 
 
-def _row(study: str, setting: str, metric: str, worse: Estimate | None, averaged: int = 1) -> Change:
-    return Change(study, setting, None, metric, worse, math.nan, math.nan, NO_EVIDENCE, averaged=averaged)
+def _row(
+    study: str, setting: str, metric: str, worse: Estimate | None, loads: int, averaged: int = 1
+) -> Change:  # fmt: skip
+    return Change(
+        study, setting, None, metric, worse, math.nan, math.nan, NO_EVIDENCE, averaged=averaged, loads=loads
+    )  # fmt: skip
 
 
-def _comparisons(change: Change, changes: Sequence[Change]) -> int:
+def _loads(cells: Sequence[Change]) -> int:
+    return len({one.key.load for one in cells if one.key is not None})
+
+
+def _comparisons(change: Change, changes: Sequence[Change]) -> float:
     """How many chances to err a row shares: half of them for the rows over everything, half for all others, so that
-    a slowdown of everything is not lost among the many cells it is seen in."""
+    a slowdown of everything is not lost among the many cells it is seen in; by weight, see LUCK_WEIGHT."""
     alike = [one for one in changes if (one.setting == EVERYTHING) == (change.setting == EVERYTHING)]
     halves = 2 if len(alike) < len(changes) else 1
-    return halves * sum(one.worse is not None for one in alike)
+    return halves * sum(_weight(one) for one in alike if one.worse is not None) / _weight(change)
+
+
+def _weight(change: Change) -> int:
+    return LUCK_WEIGHT if any(_launches(change.metric)) else 1
+
+
+def _launches(metric: str) -> tuple[int, int]:
+    return LAUNCHES.get(metric, (2, 0))
 
 
 def _applies(metric: str, cell: CellSample) -> bool:
@@ -142,14 +164,14 @@ def _mean(ratios: Sequence[Estimate | None]) -> Estimate | None:
     return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), min(one.n for one in known))
 
 
-def _judged(change: Change, noise: Noise, comparisons: int) -> Change:
+def _judged(change: Change, noise: Noise, comparisons: float) -> Change:
     """The interval with the noise between launches in it, for the worst of so many comparisons; and its state."""
     worse = change.worse
     if worse is None or worse.low <= 0:
         return change
-    own, shared = LAUNCHES.get(change.metric, (2, 0))
+    own, shared = _launches(change.metric)
     launches = own / change.averaged + shared  # the mean over settings evens out their own alone
-    low, high = noise.widened(worse, launches, comparisons)
+    low, high = noise.widened(worse, launches, comparisons, change.loads)
     state, reason = NO_EVIDENCE, ""
     if launches and noise.launch is None:
         reason = "off was measured once a night: what two launches differ by is not known"

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.decide.nights_sample import CellSample
-from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_median_ratio, bootstrap_sums
+from tuner.measure.statistics import (
+    Array,
+    Estimate,
+    bootstrap,
+    bootstrap_median_ratio,
+    bootstrap_sums,
+)
+
+MEDIANS = ("tpot_p50", "ttft_p50")
 
 
 def worse_by(
@@ -23,12 +31,31 @@ def worse_by(
     rows = paired(old, new, metric)
     if len(rows) < 2:
         return None
-    if metric in ("tpot_p50", "ttft_p50"):
+    if metric in MEDIANS:
         return bootstrap_median_ratio(rows[:, ::-1].tolist(), seed)
     if metric == "goodput":
         return bootstrap(rows.tolist(), _first_mean_over_second, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         return bootstrap_sums(rows.tolist(), _tau_worse if metric == "tau" else _throughput_worse, seed)[0]
+
+
+def drift_of(metric: str, first: CellSample, again: CellSample) -> float | None:
+    """Log of how much worse a launch was than another of the same thing; not of speedup, which takes four cells.
+
+    Of medians it is the median of the pairs' logs: a launch's luck moves every request alike, and what moves single
+    ones is in the interval of the requests already.
+    """
+    rows = paired(first, again, metric)
+    if first.blocked or again.blocked or len(rows) < 2:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if metric in MEDIANS:
+            value = float(np.median(np.log(rows[:, 1] / rows[:, 0])))
+        elif metric == "goodput":
+            value = float(np.log(_first_mean_over_second(rows)))
+        else:
+            value = float(np.log((_tau_worse if metric == "tau" else _throughput_worse)(rows.sum(axis=0)))[0])
+    return value if np.isfinite(value) else None
 
 
 def paired(old: CellSample, new: CellSample, metric: str) -> Array:

@@ -12,7 +12,7 @@ from tuner.decide.nights_sample import OFF
 from tuner.report.figures import NOT_MEASURED, listed
 from tuner.report.night_plots import TREND_AXES, trend_charts, trend_text
 from tuner.report.night_report import NightReport
-from tuner.report.night_rows import HEADERS, change_row
+from tuner.report.night_rows import HEADERS, change_row, drifts_text
 from tuner.report.tables import Table, table
 from tuner.run.night_trend import METRICS, TPOT
 
@@ -107,7 +107,7 @@ def change_sentence(report: NightReport) -> str:
     drift = (
         "what two launches differ by was not measured, so nothing is claimed of times"
         if noise.launch is None
-        else f"two launches of the same thing differ by {noise.launch:.1%} a launch, from {noise.n} drifts of off"
+        else f"two launches of the same thing differ by {noise.launch:.1%} a launch, {drifts_text(noise)}"
     )
     counts = [(len(comparison.with_state(state)), state) for state in (REGRESSED, IMPROVED, NO_EVIDENCE)]
     told = listed(f"{count} {state}" for count, state in counts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tuner.decide.nights import Change, percent_worse
+from tuner.decide.nights import Change, NightComparison, percent_worse
+from tuner.decide.nights_noise import ENOUGH_PAIRS, Noise
 from tuner.run.nights import Compared
 from tuner.run.sweep_night import Outcome
 
@@ -41,6 +42,28 @@ def _change_dict(change: Change) -> dict[str, Any]:
     return told
 
 
+def drifts_text(noise: Noise) -> str:
+    """What the noise between launches comes from, and what had to be taken for granted."""
+    pairs = "1 pair" if noise.pairs == 1 else f"{noise.pairs} pairs"
+    text = f"from {noise.drifts} {'drift' if noise.drifts == 1 else 'drifts'} of off in {pairs} of launches"
+    if noise.common is None and noise.drifts > noise.pairs:
+        text += f" (each pair counts as one drift: under {ENOUGH_PAIRS} pairs cannot tell how alike its loads drift)"
+    return text
+
+
+def _noise_dict(comparison: NightComparison) -> dict[str, Any]:
+    """TPOT's noise between launches, and that of each metric compared as far as off's drifts tell it."""
+    return _launch_dict(comparison.noise) | {"metrics": {m: _launch_dict(n) for m, n in comparison.noises.items()}}
+
+
+def _launch_dict(noise: Noise) -> dict[str, Any]:
+    known = noise.launch is not None
+    return {
+        "launch_sd": noise.launch, "drifts": noise.drifts, "launch_pairs": noise.pairs,
+        "degrees_of_freedom": noise.degrees if known else None, "correlation_of_loads": noise.common,
+    }  # fmt: skip
+
+
 def gate_lines(compared: Compared) -> list[str]:
     lines = []
     for result in compared.gates:
@@ -72,7 +95,7 @@ def compared_dict(compared: Compared) -> dict[str, Any]:
     comparison = compared.comparison
     return {
         "baseline": compared.before.id if compared.before else None,
-        "noise": None if comparison is None else {"launch_sd": comparison.noise.launch, "drifts": comparison.noise.n},
+        "noise": None if comparison is None else _noise_dict(comparison),
         "changes": [] if comparison is None else [_change_dict(change) for change in comparison.changes],
         "missing": [] if comparison is None else list(comparison.missing),
         "suspects": [{"study": one.study, "kind": one.kind, "text": one.text} for one in compared.suspects],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.report.history_text import padded
-from tuner.report.night_rows import HEADERS, change_row, gate_lines, suspect_lines
+from tuner.report.night_rows import HEADERS, change_row, drifts_text, gate_lines, suspect_lines
 from tuner.run.nights import Compared
 from tuner.run.sweep_night import Outcome
 
@@ -23,7 +23,7 @@ def compared_text(compared: Compared) -> str:
     comparison = compared.comparison
     assert comparison is not None
     noise = comparison.noise
-    drift = "not measured" if noise.launch is None else f"{noise.launch:.1%} a launch, from {noise.n} drifts of off"
+    drift = "not measured" if noise.launch is None else f"{noise.launch:.1%} a launch, {drifts_text(noise)}"
     shown_rows = [change for change in comparison.changes if change.worse is not None][:MOST_ROWS]
     lines = [f"{comparison.before} -> {comparison.after}; noise between launches: {drift}", ""]
     lines += [padded(HEADERS, [change_row(change) for change in shown_rows]), ""]

@@ -9,7 +9,6 @@ from typing import Any
 
 from tuner.decide.nights import DEFAULT_METRICS, NightComparison, compare_nights
 from tuner.decide.nights_gates import Figure, GateResult, Verified, hold, is_red
-from tuner.decide.nights_noise import drifts_of
 from tuner.decide.nights_sample import NightSample
 from tuner.decide.nights_suspects import Suspect, suspects
 from tuner.errors import UserError
@@ -74,20 +73,20 @@ def compare_runs(
     asked = [gate.metric for gate in gates if gate.kind == "regress"]
     metrics = tuple(dict.fromkeys([*DEFAULT_METRICS, *asked]))
     old, new = night_sample(database, before), night_sample(database, after)
-    comparison = compare_nights(old, new, metrics, earlier_drifts(database, before, new), seed)
+    comparison = compare_nights(old, new, metrics, earlier_offs(database, before, new), seed)
     return Compared(before, after, comparison, suspects(old, new, comparison), hold(gates, comparison, own, verified))
 
 
-def earlier_drifts(database: Database, before: Run, like: NightSample) -> list[float]:
-    """Drifts of off in the nights before the baseline, as far as they asked the same of the same machine."""
+def earlier_offs(database: Database, before: Run, like: NightSample) -> list[NightSample]:
+    """Off's runs in the nights before the baseline, as far as they asked the same of the same machine."""
     asked = {study: (facts.question, facts.host) for study, facts in like.facts.items()}
-    found: list[float] = []
+    found: list[NightSample] = []
     runs = [run for run in list_runs(database, before.name) if (run.created, run.id) < (before.created, before.id)]
     for run in runs[:EARLIER]:
         sample = night_sample(database, run)
         same = {study for study, facts in sample.facts.items() if asked.get(study) == (facts.question, facts.host)}
         agains = tuple(cell for cell in sample.agains if cell.study in same)
-        found += drifts_of(NightSample(run.id, sample.cells, agains))
+        found.append(NightSample(run.id, tuple(cell for cell in sample.cells if cell.is_off), agains))
     return found
 
 
