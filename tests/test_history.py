@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from study_fixture import study_header, study_trials
@@ -16,7 +19,7 @@ from tuner.cli import app
 from tuner.decide.nights_noise import drifts_of
 from tuner.errors import UserError
 from tuner.run.history import compare_asked, runs_of, tag_run
-from tuner.run.history_db import FILE, MIGRATIONS, dump, open_database
+from tuner.run.history_db import FILE, ID_FILE, MIGRATIONS, URL_VARIABLE, dump, open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_query import figures, night_sample
 from tuner.run.history_runs import find_run
@@ -210,3 +213,41 @@ def test_a_torn_transaction_leaves_the_index_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             change_half_and_break()
         assert dump(database) == before
+
+
+class _Server:
+    """A PostgreSQL that cannot make schemas: what it was asked, by connection."""
+
+    Error = IntegrityError = ProgrammingError = sqlite3.Error
+    asked: ClassVar[list[list[str]]] = []
+
+    @classmethod
+    def connect(cls, url: str, autocommit: bool) -> _Server:
+        cls.asked.append([])
+        return cls()
+
+    def execute(self, sql: str) -> None:
+        self.asked[-1].append(sql)
+        if sql.startswith("SET"):
+            raise sqlite3.Error("no such schema")
+
+    def close(self) -> None:
+        self.asked[-1].append("closed")
+
+
+def test_each_folder_of_reports_has_a_schema_of_its_own_on_a_shared_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", _Server)
+    monkeypatch.setenv(URL_VARIABLE, "postgresql://shared")
+    monkeypatch.setattr(_Server, "asked", [])
+    for name in ("one", "two", "one"):
+        with pytest.raises(UserError, match=f"the database of {URL_VARIABLE}"):
+            open_database(tmp_path / name)
+    one, two, again = _Server.asked
+    assert one == again != two
+    assert re.fullmatch(r"SET search_path TO tuner_[0-9a-f]{12}", one[1])
+    assert [asked[-1] for asked in _Server.asked] == ["closed"] * 3
+    (tmp_path / "one" / ID_FILE).write_text("; DROP SCHEMA public")
+    with pytest.raises(UserError, match=r"history.id holds no id: delete it"):
+        open_database(tmp_path / "one")

@@ -44,6 +44,32 @@ def test_one_sql_for_both_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         server.cleanup()
 
 
+def test_folders_of_reports_that_share_a_server_leave_each_others_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders, a study of the same name in each and one of its own in the second."""
+    pgserver = pytest.importorskip("pgserver")
+    pytest.importorskip("psycopg")
+    one, two = tmp_path / "one", tmp_path / "two"
+    for reports, name in ((one, FIRST), (two, FIRST), (two, SECOND)):
+        write_study(reports, name).close()
+    server = pgserver.get_server(tmp_path / "pg")
+    try:
+        monkeypatch.setenv(URL_VARIABLE, server.get_uri())
+        listed = {reports: [run.id for run in runs_of(reports)[0]] for reports in (one, two)}
+        assert listed == {one: [FIRST], two: [SECOND, FIRST]}
+        assert rebuild(two).studies == 2
+        with open_database(one) as database:
+            assert database.rows("SELECT id FROM runs") == [(FIRST,)]
+            told = refresh(database, one)
+        assert (told.studies, told.forgotten) == (0, 0)
+        moved = one.rename(tmp_path / "elsewhere")
+        with open_database(moved) as database:
+            assert refresh(database, moved).studies == 0
+    finally:
+        server.cleanup()
+
+
 def test_a_server_that_is_not_there_is_one_sentence_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

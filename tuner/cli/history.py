@@ -18,7 +18,8 @@ Examples:
 
   tuner history --rebuild          make the index again from the journals
 
-The index is history.sqlite beside the studies, or the PostgreSQL database whose URL is in TUNER_HISTORY_URL.
+The index is history.sqlite beside the studies, or the PostgreSQL database whose URL is in TUNER_HISTORY_URL, which
+folders of reports may share: each lists its own.
 """
 
 

@@ -1,12 +1,15 @@
 """The index over all studies as a database: SQLite in a file, or PostgreSQL by URL, with one and the same SQL.
 
-It holds nothing that the journals do not: it can be deleted and made again (`tuner history --rebuild`).
+It holds nothing that the journals do not: it can be deleted and made again (`tuner history --rebuild`). Folders of
+reports that share a PostgreSQL database have a schema of it each, named after an id that the folder keeps.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +20,8 @@ from tuner.errors import UserError
 FILE = "history.sqlite"
 #: The URL of a PostgreSQL database; in the environment, since it may hold a password.
 URL_VARIABLE = "TUNER_HISTORY_URL"
+#: The id of a folder of reports. In the folder, since paths change, and two machines may have the same one.
+ID_FILE = "history.id"
 BUSY_S = 30.0
 
 #: One tuple of statements a version; a released one is never changed. `{compact}`: a table that is its own index.
@@ -112,7 +117,7 @@ class Database:
 def open_database(reports: Path) -> Database:
     """The index of a reports folder, brought to the newest version."""
     url = os.environ.get(URL_VARIABLE)
-    database = _postgres(url) if url else _sqlite(reports)
+    database = _postgres(url, _id_of(reports)) if url else _sqlite(reports)
     try:
         _migrate(database)
     except BaseException:
@@ -134,16 +139,40 @@ def _sqlite(reports: Path) -> Database:
         ) from None
 
 
-def _postgres(url: str) -> Database:
+def _postgres(url: str, folder: str) -> Database:
     try:
         import psycopg
     except ImportError:
         raise UserError(f"{URL_VARIABLE} needs psycopg: pip install 'eagle3-tuner[postgres]', or unset it") from None
     try:
-        return Database(psycopg.connect(url, autocommit=True), psycopg)
+        connection = psycopg.connect(url, autocommit=True)
+        try:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS tuner_{folder}")
+            connection.execute(f"SET search_path TO tuner_{folder}")
+        except BaseException:
+            connection.close()
+            raise
+        return Database(connection, psycopg)
     except psycopg.Error as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"cannot open the database of {URL_VARIABLE} ({told}): correct it, or unset it") from None
+
+
+def _id_of(reports: Path) -> str:
+    """Twelve hex digits, made at the folder's first use and kept in it."""
+    path = reports / ID_FILE
+    try:
+        reports.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+            file.write(f"{secrets.token_hex(6)}\n")
+        told = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(
+            f"cannot keep the folder's id for {URL_VARIABLE} in {path} ({error.strerror}): make the folder writable"
+        ) from None
+    if not re.fullmatch("[0-9a-f]{12}", told):
+        raise UserError(f"{path} holds no id: delete it, and `tuner history --rebuild` makes the index anew")
+    return told
 
 
 def _migrate(database: Database) -> None:
