@@ -91,3 +91,6 @@ def test_the_line_of_a_study() -> None:
     assert both.endswith("; ngram N=4 NOT LOSSLESS: unsafe for this workload: it died")
     assert str(study_line({NGRAM: wrong}, (EAGLE3,))).startswith("eagle3 N=3: not tested; ngram N=4 NOT LOSSLESS")
     assert str(study_line({EAGLE3: SOUND}, (OFF,))).startswith("eagle3 N=3 lossless, as far as tested")
+    # Where off is the advice, every setting that was tested has its n and power.
+    other = dataclasses.replace(SOUND, setting="ngram N=4")
+    assert str(study_line({EAGLE3: SOUND, NGRAM: other}, (OFF,))) == f"{line(SOUND)}; {line(other)}"

@@ -36,6 +36,15 @@ def profile(*parts: AcceptanceCounts) -> AcceptanceProfile:
     return found
 
 
+def test_a_position_that_never_failed_is_not_certain() -> None:
+    # 2 + 2 steps, all four accepted: every resample says 1, Wilson's interval of 4 of 4 begins at 1 / 1.9604.
+    found = profile(counts((2,), 2), counts((2,), 2))
+    for figure in (found.a[0], found.alpha_by_position[0], found.alpha):
+        assert figure is not None
+        assert (figure.value, figure.high) == (1.0, 1.0)
+        assert figure.low == pytest.approx(0.5101, abs=1e-4)
+
+
 def test_figures_are_pooled_by_step_and_not_averaged() -> None:
     # 10 + 30 steps; reached 8 + 12 = 20, 4 + 6 = 10: a = .5, .25; alpha_2 = .5; tau = 1.5, 1.75.
     found = profile(counts((8, 4), 10), counts((12, 6), 30))

@@ -15,7 +15,9 @@ from tuner.measure.statistics import (
     median,
     median_ratio,
     ratio_of_sums,
+    share_bounds,
     widened,
+    wilson,
 )
 
 
@@ -91,6 +93,16 @@ def test_sums_of_resamples_are_the_plain_ones() -> None:
     assert plain is not None
     assert (fast.value, fast.low, fast.high) == pytest.approx((plain.value, plain.low, plain.high))
     assert bootstrap_sums([[1.0, 2.0]], lambda total: total[..., :1]) == [None]
+
+
+def test_a_share_that_every_resample_repeats_is_not_certain() -> None:
+    # Wilson, 4 of 4: (1 + z2/8 - z2/8) / (1 + z2/4), z2 = 3.8415: 1 / 1.9604 = 0.5101; nothing of 7: z2/7 / (1 + z2/7).
+    assert share_bounds(1.0, 1.0, 1.0, 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
+    assert share_bounds(0.0, 0.0, 0.0, 7) == pytest.approx((0.0, 0.3543), abs=1e-4)
+    assert share_bounds(0.5, 0.5, 0.5, 2) == pytest.approx(wilson(0.5, 2))
+    assert share_bounds(0.5, 0.4, 0.6, 2) == (0.4, 0.6)  # requests that differ tell the spread themselves
+    assert share_bounds(1.0, 0.2, 1.0, 400) == (0.2, 1.0)  # never narrower than the bootstrap
+    assert share_bounds(1.0, 1.0, 1.0, 0) == (1.0, 1.0)
 
 
 def test_the_best_of_many_comparisons_needs_a_wider_interval() -> None:

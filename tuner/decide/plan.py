@@ -120,7 +120,8 @@ def _why(prospect: Prospect, evidence: Evidence) -> str:
     bounds = f"[{gain.low - 1:+.0%}, {gain.high - 1:+.0%}]"
     if gain.value > 1 + TIE_MARGIN:
         return f"{said} {gain.value - 1:.0%} {better} than everything measured {place} {bounds}"
-    return f"{said} {gain.value - 1:+.0%} {better} than the best measured {place} {bounds}: it may still win"
+    beside = f"{gain.value - 1:+.0%} beside the best measured {place} {bounds}, above 0 being {better}"
+    return f"{said} {beside}: it may still win"
 
 
 def _search(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:

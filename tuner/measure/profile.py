@@ -10,7 +10,7 @@ import numpy as np
 from tuner.measure.acceptance import AcceptanceCounts, pool, request_counts
 from tuner.measure.records import Cell, RequestRecord
 from tuner.measure.split_rule import split_taus
-from tuner.measure.statistics import TIE_MARGIN, Array, interval, resampling
+from tuner.measure.statistics import TIE_MARGIN, Array, interval, resampling, share_bounds
 
 #: Without intervals (counters, published figures) the prefix sum may be off by so much (field case P07).
 WITHOUT_INTERVAL = 0.05
@@ -66,8 +66,11 @@ def profile_of(counts: Sequence[AcceptanceCounts], seed: int = 0, *, lookup: boo
     with np.errstate(divide="ignore", invalid="ignore"):
         here = _figures(rows.sum(axis=0), total.n)
         draws = _figures(drawn, total.n) if drawn is not None else None
-    made = [_bounded(here[:, i], draws[..., i] if draws is not None else None, len(rows)) for i in range(here.shape[1])]
-    n = total.n
+    n, trials = total.n, _trials(rows.sum(axis=0), total.n)
+    made = [
+        _bounded(here[:, i], draws[..., i] if draws is not None else None, len(rows), trials.get(i, 0.0))
+        for i in range(here.shape[1])
+    ]
     share = made[3 * n + 1] if total.verify_steps else None
     return AcceptanceProfile(
         n=n,
@@ -178,13 +181,20 @@ def _figures(totals: Array, n: int) -> Array:
     return np.concatenate([a, conditional, tokens / at, accepted / (accepted + rejected), steps / verify], axis=1)
 
 
-def _bounded(value: Array, draws: Array | None, n: int) -> Figure | None:
+def _trials(totals: Array, n: int) -> dict[int, float]:
+    """What each a_k, alpha_k and alpha is a share of, by its place among `_figures`."""
+    steps, _, accepted, rejected, *reached = totals[: 4 + n].tolist()
+    before = [steps, *reached[:-1]]
+    return {**dict.fromkeys(range(n), steps), **{n + k: before[k] for k in range(n)}, 3 * n: accepted + rejected}
+
+
+def _bounded(value: Array, draws: Array | None, n: int, trials: float) -> Figure | None:
     if not np.isfinite(value[0]):
         return None
     if draws is None or not np.isfinite(draws).any():
         return Figure(float(value[0]))
     low, high = interval(draws, n)
-    return Figure(float(value[0]), min(low, float(value[0])), max(high, float(value[0])))
+    return Figure(float(value[0]), *share_bounds(float(value[0]), min(low, value[0]), max(high, value[0]), trials))
 
 
 def _groups(requests: Sequence[RequestRecord]) -> dict[str, dict[str, list[RequestRecord]]]:

@@ -196,6 +196,23 @@ def mean(data: Array) -> Any:
     return data[..., 0].mean(axis=-1)
 
 
+def wilson(share: float, trials: float) -> tuple[float, float]:
+    """95 percent interval of a share seen in so many independent trials (Wilson 1927)."""
+    z2 = Z95**2
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def share_bounds(share: float, low: float, high: float, trials: float) -> tuple[float, float]:
+    """The bounds a bootstrap gave a share. It cannot leave a share that every resample repeats, as 0 and 1 are: there
+    they are no narrower than Wilson's over the trials."""
+    if trials <= 0 or (low < high and 0 < share < 1):
+        return low, high
+    least, most = wilson(share, trials)
+    return min(low, least), max(high, most)
+
+
 def widened(ratio: Estimate, comparisons: int, luck: float = 0.0) -> Estimate:
     """The interval for the best of so many comparisons: if nothing helped, one of all would be above 1 in 2.5 studies
     of 100 (Bonferroni, one-sided), as often as a single one is. `luck`: standard deviation of the ratio's log that its

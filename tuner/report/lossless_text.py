@@ -58,8 +58,7 @@ def study_line(tested: Mapping[SpecConfig, Verified], advised: Sequence[SpecConf
     failed = [spec for spec in tested if not tested[spec].ok and spec not in on]
     lines += [f"{spec.label} {verdict(tested[spec])}" for spec in failed]
     if not on:
-        sound = [spec for spec in tested if tested[spec].ok]
-        lines += [line(tested[spec]) for spec in sound[:1]] + [f"{s.label} {verdict(tested[s])}" for s in sound[1:]]
+        lines += [line(one) for one in tested.values() if one.ok]
     return "; ".join(lines)
 
 
