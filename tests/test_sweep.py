@@ -34,9 +34,10 @@ from tuner.run.history_runs import find_run
 from tuner.run.nights import baseline_of
 from tuner.run.store import StudyStore
 from tuner.run.sweep_night import sweep_night
+from tuner.run.sweep_open import unfinished
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
-from tuner.run.sweep_store import NightStore
+from tuner.run.sweep_store import NightHeader, NightStore
 
 #: Steps so long that what the machine's other work adds is small beside them.
 SLOW = {"base_s": 0.030, "slope": 0.05, "crowding": 0.0, "prefill_s": 0.001}
@@ -248,6 +249,20 @@ def test_a_baseline_that_is_no_run_is_said_before_any_launch(bench: Bench, monke
     with pytest.raises(UserError, match="no run is called nowhere"):
         sweep_night(plan.path, bench.folder / "reports", lambda _: None)
     assert nights(bench) == []
+
+
+def test_a_night_goes_on_with_other_minutes_and_launches_and_not_with_another_question(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = bench.folder / "reports"
+    began = NightStore.create(reports, NightHeader.new(planned(bench, monkeypatch)))
+    began.close()
+    longer = planned(bench, monkeypatch, budget={"minutes": 50}, studies=[EAGLE | {"launches": 9}])
+    found = unfinished(longer, reports)
+    assert found is not None
+    assert found.folder == began.folder
+    other = {"engine_options": {}, "traffic": {"concurrency": [1, 2], "prompts": [{"set": "chat"}]}}
+    assert unfinished(planned(bench, monkeypatch, workload=other), reports) is None
 
 
 def planned(bench: Bench, monkeypatch: pytest.MonkeyPatch, **changes: object) -> SweepPlan:

@@ -16,7 +16,7 @@ from tuner.engines.environments import Environment, find_environment, load_envir
 from tuner.errors import UserError
 from tuner.run.preflight import settle
 from tuner.run.question import Question, check_engines, resolve
-from tuner.run.study_header import workload_hash
+from tuner.run.study_header import question_hash
 from tuner.run.sweep_fingerprint import fingerprint
 from tuner.spec.load import load_workload
 from tuner.spec.sweep import Sweep, SweepStudy, load_sweep, workload_of
@@ -43,10 +43,10 @@ class PlannedStudy:
         return self.question.workload
 
     def to_dict(self) -> dict[str, Any]:
-        """What a night's header says of it; equal for two nights that may be one."""
+        """What a night's header says of it; equal for two nights that may be one, whatever each may cost."""
         return {
             "label": self.label,
-            "workload_hash": workload_hash(self.workload.model_dump(mode="json")),
+            "question_hash": question_hash(self.workload.model_dump(mode="json")),
             "engine": self.environment.name,
             "version": self.environment.version,
             "exhaustive": self.exhaustive,
