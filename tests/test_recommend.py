@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Bench
+from study_fixture import study_trials
 
 from tuner.measure.acceptance import cell_counts
 from tuner.measure.validity import check_cell
 from tuner.run.store import StudyStore
+from tuner.run.study import _Clock
 
 
 def test_a_workload_becomes_a_report_and_files_to_deploy(bench: Bench) -> None:
@@ -121,11 +124,30 @@ def test_a_study_that_ran_out_of_minutes_goes_on_with_more(bench: Bench) -> None
 
     # Off and one way to draft are measured whatever they take; off again, and the time is up.
     assert run("--minutes", 0.001) == ("stopped", ["off", "ngram N=3", "off"])
+    # 0.6 s: less than the launches of the first run took, which the second one goes by from its first launch on.
+    assert run("--minutes", 0.01, "--resume") == ("stopped", ["off", "ngram N=3", "off"])
     status, labels = run("--minutes", 5, "--resume")
     assert status == "complete"
     assert labels[:4] == ["off", "ngram N=3", "off", "eagle3 N=4"]
     assert labels[-1] == "off"
     assert labels.count("off") == 3
+
+
+def test_a_resumed_run_goes_by_the_pace_of_the_stored_launches() -> None:
+    """A launch of six cells, interrupted behind the fourth and gone on with: one start for all of them."""
+    whole = study_trials()[0]
+    assert len(whole.cells) == 6
+    parts = [
+        replace(whole, cells=whole.cells[:4], status="interrupted", ready_s=30.0),
+        replace(whole, number=2, cells=whole.cells[4:], ready_s=30.0),
+    ]
+    cells_s = sum(max(request.sent_s + request.ended_s for request in cell.requests) for cell in whole.cells)
+    clock = _Clock(0.0, 0.0)
+    clock.resumed(parts[:1])
+    assert clock.longest_per_cell_s == 0.0  # what did not end well tells no pace
+    clock.resumed(parts)
+    assert clock.longest_per_cell_s == pytest.approx((30.0 + cells_s) / 6)
+    assert not _Clock(time.monotonic(), 60.0, clock.longest_per_cell_s).affords(6 * 60)
 
 
 def test_resume_without_an_unfinished_study_is_one_sentence(bench: Bench) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence, gather
+from tuner.decide.launch_cost import cell_seconds
 from tuner.decide.plan import Ask, ask
 from tuner.engines.environments import Environment
 from tuner.errors import EngineError
@@ -47,6 +48,7 @@ async def _run_engine(
 ) -> str:  # fmt: skip
     clock = _Clock(started_s, question.workload.budget.minutes * 60)
     closed = any(t.number in reopened for t in store.trials() if t.engine == environment.name)
+    clock.resumed([t for t in store.trials() if t.engine == environment.name])
     while True:
         trials = store.trials()
         own = [t for t in trials if t.engine == environment.name and t.number not in reopened]
@@ -55,7 +57,10 @@ async def _run_engine(
             return f"{STOPPED}: the minutes of the budget are used up" if clock.cut else "complete"
         before_s, closed = time.monotonic(), False
         status = await run_trial(question, plan, store, notify)
-        clock.took(len(plan.keys), time.monotonic() - before_s)
+        if len(plan.keys) == len(keys_for(question, plan.ask.role)):
+            clock.took(len(plan.keys), time.monotonic() - before_s)
+        else:  # the rest of one that was interrupted: a whole start for few cells is no pace
+            clock.resumed([t for t in store.trials() if t.engine == environment.name])
         if status != "ok" and plan.ask.role == "baseline":
             raise EngineError(f"{environment.name} could not be measured without speculation: {status}")
 
@@ -76,6 +81,16 @@ class _Clock:
     budget_s: float
     longest_per_cell_s: float = 0.0
     cut: bool = False
+
+    def resumed(self, trials: Sequence[Trial]) -> None:
+        """Take the pace from what an earlier run of the command measured: launches that ended well, each together with
+        the parts of it that were interrupted."""
+        for last in trials:
+            if last.ok and last.cells:
+                parts = [t for t in trials if t.spec == last.spec and t.role == last.role]
+                cells = [cell for part in parts for cell in part.cells]
+                ready_s = max(part.ready_s or 0.0 for part in parts)
+                self.took(len(cells), ready_s + sum(map(cell_seconds, cells)))
 
     def took(self, cells: int, seconds: float) -> None:
         self.longest_per_cell_s = max(self.longest_per_cell_s, seconds / max(1, cells))
