@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tuner.engines.home import write_json
 from tuner.errors import UserError
 from tuner.measure.records import (
     PHASES,
@@ -28,7 +29,7 @@ from tuner.measure.records import (
     SpecSteps,
     Trial,
 )
-from tuner.run.files import write_atomic
+from tuner.run.files import make_folder, write_atomic
 from tuner.run.host import HostFacts
 from tuner.run.journal import Journal
 from tuner.run.store import StudyStore, find_studies
@@ -414,15 +415,52 @@ def test_an_atomic_write_replaces_or_leaves_alone(tmp_path: Path, monkeypatch: p
 
     def fail(*_: object) -> None:
         assert path.read_text() == "old"  # at the moment of the rename
-        raise OSError("killed here")
+        raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", fail)
-        with pytest.raises(OSError, match="killed here"):
+        with pytest.raises(Killed):
             write_atomic(path, "new")
     assert os.listdir(tmp_path) == ["a.txt"]
     write_atomic(path, b"new\r\n")
     assert path.read_bytes() == b"new\r\n"
+
+
+class Killed(BaseException):
+    pass
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_one_sentence_wherever_a_file_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What, where, what to do; the file is as before, and nothing is left beside it."""
+    path = tmp_path / "a.json"
+    write_atomic(path, "old")
+    write_json(tmp_path / "engine.json", {"old": True})
+    sentence = r"cannot write {} \(No space left on device\): make room and see that the folder can be written"
+    store = StudyStore.create(folder, HEADER)
+    start(store, 1)
+    monkeypatch.setattr(os, "fsync", full)
+    for name, write in (
+        ("a.json", lambda: write_atomic(path, "new")),
+        ("engine.json", lambda: write_json(tmp_path / "engine.json", {"new": True})),
+        ("requests-c4-t0.jsonl", lambda: store.cell_done(1, cell(counters_before=None, counters_after=None))),
+        ("002-off", lambda: start(store, 2)),
+    ):
+        with pytest.raises(UserError, match=sentence.format(f".*{name}")):
+            write()
+    store.close()
+    with pytest.raises(UserError, match=sentence.format(".*journal.jsonl")):
+        StudyStore.open(folder)
+    assert not store._lock.is_held()
+    assert path.read_text() == "old"
+    assert sorted(one.name for one in tmp_path.iterdir() if one.is_file()) == ["a.json", "engine.json"]
+    with pytest.raises(UserError, match=r"cannot write .*a\.json/outputs \(Not a directory\)"):
+        make_folder(path / "outputs")
 
 
 def current_umask() -> int:

@@ -16,8 +16,5 @@ def write_chosen(file: Path, text: str, *, replace: bool) -> None:
         raise UserError(f"{file} exists: choose another name, or replace it with --force")
     if not file.parent.is_dir():
         raise UserError(f"the folder {file.parent} does not exist: make it, or choose another")
-    try:
-        # Of a link the file it leads to, or the rename would put a file in the link's place.
-        write_atomic(file.resolve(), text)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror}): choose another place") from None
+    # Of a link the file it leads to, or the rename would put a file in the link's place.
+    write_atomic(file.resolve(), text)

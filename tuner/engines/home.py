@@ -45,6 +45,16 @@ def checked_name(name: str, kind: str) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write through a temporary file and a rename, so that a reader sees the old text or the new one."""
+    try:
+        _write_json(path, value)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path} ({error.strerror or error}): make room and see that the folder can be written, then "
+            "run the command again"
+        ) from None
+
+
+def _write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -10,7 +10,7 @@ from tuner.report.night_html import night_html
 from tuner.report.night_report import NightReport, night_report
 from tuner.report.night_rows import compared_json
 from tuner.report.rendering import render
-from tuner.run.files import write_atomic
+from tuner.run.files import make_folder, write_atomic
 from tuner.run.sweep_night import Outcome
 
 PLOTS = "plots"
@@ -24,7 +24,7 @@ def write_night_report(outcome: Outcome) -> None:
 def write_night(report: NightReport) -> None:
     """Plots of an earlier report that there is nothing for any more are removed."""
     folder = report.folder / PLOTS
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     kept = set()
     for chart in report.charts:
         write_atomic(folder / chart.file, svg(chart, alone=True))

@@ -9,7 +9,7 @@ from tuner.report.launch_script import TABLE_FILE, adaptive_table, launch_script
 from tuner.report.page import page
 from tuner.report.recommendation_json import recommendation_json
 from tuner.report.skill import skill
-from tuner.run.files import write_atomic
+from tuner.run.files import make_folder, write_atomic
 
 __all__ = ["ReportInput", "write_report"]
 
@@ -19,8 +19,8 @@ def write_report(data: ReportInput, folder: Path, outputs: Path) -> None:
 
     A plot or script there is nothing for is removed if an earlier report left one, so that all files tell one study.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    outputs.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
+    make_folder(outputs)
     plots = draw(data)
     for name, png in plots.items():
         _write(folder / name, png)

@@ -6,14 +6,41 @@ import contextlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import UserError
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """UserError where the disk does not take what is written to `path`: it is full, or the folder takes no files."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path} ({error.strerror or error}): make room and see that the folder can be written, then "
+            "run the command again"
+        ) from None
+
+
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace `path`: whatever happens meanwhile, the old file is there or the new one; it lasts once this returns."""
+    """Replace `path`: whatever happens meanwhile, the old file is there or the new one; it lasts once this returns.
+
+    UserError where the disk does not take it.
+    """
+    with writing(path):
+        _write_atomic(path, content)
+
+
+def make_folder(path: Path) -> None:
+    """The folder and those above it, there already or not; UserError where it cannot be made."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _write_atomic(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:

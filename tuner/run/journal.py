@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import UserError
-from tuner.run.files import json_line
+from tuner.run.files import json_line, writing
 
 Event = dict[str, Any]
 #: A listing holds the lock for an instant to see whether a writer does: try again before saying that one exists.
@@ -27,11 +27,11 @@ class Journal:
 
     def open_for_append(self) -> None:
         """Drop the torn line a kill may have left, and take new events from now on."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        whole = self.path.read_bytes().rfind(b"\n") + 1
-        os.ftruncate(descriptor, whole)
-        os.fsync(descriptor)
-        self._descriptor = descriptor
+        with writing(self.path):
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            whole = self.path.read_bytes().rfind(b"\n") + 1
+            os.ftruncate(self._descriptor, whole)
+            os.fsync(self._descriptor)
 
     def append(self, event: str, **fields: Any) -> None:
         if self._descriptor is None:
@@ -76,12 +76,14 @@ class WriterLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with writing(self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         for attempt in range(LOCK_TRIES):
             if try_lock(descriptor):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, str(os.getpid()).encode())
                 self._descriptor = descriptor
+                with writing(self.path):
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, str(os.getpid()).encode())
                 return
             time.sleep(LOCK_PAUSE_S if attempt < LOCK_TRIES - 1 else 0)
         holder = os.pread(descriptor, 32, 0).decode() or "unknown"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from tuner.errors import EngineError, UserError
+from tuner.run.files import make_folder
 from tuner.run.guarded import Guarded, inherited_env, secret_values, without
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class EngineProcess:
             raise UserError(
                 f"port {self._port} is in use by another process: end that one, or choose another port for the engine"
             )
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.log_path.parent)
         self._log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
         started_s = time.perf_counter()
         self._process = Guarded(self.launch.argv, self._env, self._secrets, self.log_path)

@@ -22,7 +22,7 @@ from typing import Any, Self
 from tuner.errors import UserError
 from tuner.measure.records import Cell, EngineFacts, Trial
 from tuner.run.cell_files import read_cell, write_cell
-from tuner.run.files import sync_folder, write_atomic
+from tuner.run.files import sync_folder, write_atomic, writing
 from tuner.run.journal import Event
 from tuner.run.journaled import JournaledFolder
 from tuner.run.labelled import with_faults
@@ -80,8 +80,9 @@ class StudyStore(JournaledFolder):
             raise ValueError(f"trial {number} was started before: take next_number")
         name = f"{number:03d}-{re.sub(r'[^a-z0-9.]+', '-', spec.label.lower()).strip('-')}"
         folder = self.folder / "trials" / name
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)
         self._journal.append(
             "trial_started", number=number, folder=name, spec=spec.to_dict(), engine=engine, role=role, why=why,
             command=command, env=env,
@@ -158,8 +159,8 @@ class StudyStore(JournaledFolder):
         return {e["number"]: e["folder"] for e in self.events() if e["event"] == "trial_started"}
 
     def _start_writing(self) -> None:
-        self._lock.take()
         try:
+            self._lock.take()
             self._journal.open_for_append()
             self._journal.append("study_opened")
             self.events()
