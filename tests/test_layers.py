@@ -56,3 +56,10 @@ def test_every_module_is_in_a_room() -> None:
     loose = {p.name for p in ROOT.glob("*.py")} - {"__init__.py", "__main__.py", "errors.py"}
     assert not loose
     assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name != "__pycache__"} == set(ORDER)
+
+
+@pytest.mark.parametrize("text", ['"baseline-again"', '.get("type") == "text"'])
+def test_what_several_modules_must_agree_on_is_written_once(text: str) -> None:
+    """The role of off's last run, and what binds an answer to a grammar."""
+    found = [path for room in ORDER for path in modules(room) if text in path.read_text(encoding="utf-8")]
+    assert len(found) == 1, found

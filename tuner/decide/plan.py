@@ -19,7 +19,7 @@ from tuner.decide.prospects import (
     objective_score,
     prospects,
 )
-from tuner.measure.records import CellKey
+from tuner.measure.records import BASELINE, CLOSING, CellKey
 from tuner.measure.statistics import TIE_MARGIN
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
@@ -51,11 +51,11 @@ def ask(arms: Sequence[Arm], evidence: Evidence, launches_left: int, make: Make 
     if launches_left < 1:
         return None
     if not offs:
-        return Ask(OFF, "baseline", "everything is compared with off, so it is measured first")
+        return Ask(OFF, BASELINE, "everything is compared with off, so it is measured first")
     if not any(one.cells for one in evidence.baselines) or _closed(evidence):
         return None
     why = "off once more: how far it drifted bounds what differences can be believed"
-    again = Ask(OFF, "baseline-again", why, closing_seconds(evidence))
+    again = Ask(OFF, CLOSING, why, closing_seconds(evidence))
     if launches_left > 1:
         following = (
             next(explorations(arms, evidence, launched), None)
@@ -81,7 +81,7 @@ def predictions(arms: Sequence[Arm], evidence: Evidence) -> tuple[Prediction, ..
 
 
 def _closed(evidence: Evidence) -> bool:
-    return evidence.tried[-1].trial.role == "baseline-again"
+    return evidence.tried[-1].trial.role == CLOSING
 
 
 def explorations(arms: Sequence[Arm], evidence: Evidence, launched: Set[SpecConfig]) -> Iterator[Ask]:

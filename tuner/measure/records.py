@@ -173,6 +173,10 @@ class EngineFacts:
     warnings: tuple[str, ...] = ()
 
 
+#: Roles of off's first launch and of its last one: everything is compared with the first, and drift is between them.
+BASELINE, CLOSING = "baseline", "baseline-again"
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One launch and its cells. `status`: ok, or why it failed; a failed trial is a row and never a hole."""

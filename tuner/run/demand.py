@@ -35,7 +35,7 @@ def demand_of(workload: Workload, prompts: Sequence[Prompt]) -> Demand:
         estimated=True,
         output_tokens=max(caps, default=workload.traffic.max_output_tokens),
         concurrency=workload.running_limit,
-        constrained=next((key for key in CONSTRAINTS if _binds(key, fields)), None),
+        constrained=next((key for key in CONSTRAINTS if binds(fields.get(key))), None),
     )
 
 
@@ -45,6 +45,6 @@ def long_prompt(prompts: Sequence[Prompt]) -> int:
     return max(1, round(percentile(sizes, 0.95) / BYTES_PER_TOKEN))
 
 
-def _binds(key: str, fields: dict[str, object]) -> bool:
-    value = fields.get(key)
+def binds(value: object) -> bool:
+    """Whether a field of CONSTRAINTS that has this value binds the answer: a plain-text response format does not."""
     return bool(value) and not (isinstance(value, dict) and value.get("type") == "text")

@@ -11,14 +11,12 @@ import numpy as np
 
 from tuner.decide.nights_gates import Figure
 from tuner.decide.nights_sample import OFF, CellSample, NightSample, StudyFacts
-from tuner.measure.records import CellKey, Load
+from tuner.measure.records import CLOSING, CellKey, Load
 from tuner.run.history_db import Database
 from tuner.run.history_runs import Run, find_run, last_green, list_runs
 
 __all__ = ["Run", "figures", "find_run", "last_green", "list_runs", "night_sample"]
 
-#: The role of off's last run.
-CLOSING = "baseline-again"
 #: Names of host facts that explain figures; the rest is the tool's own.
 HOST_FACTS = ("cpu", "cores", "cpu_quota", "memory_gib", "system", "gpus", "tuner")
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from tuner.decide.nights_sample import OFF
-from tuner.measure.records import CellKey, Load
+from tuner.measure.records import CLOSING, CellKey, Load
 from tuner.measure.statistics import Array, Estimate, bootstrap_median, bootstrap_median_ratio, bootstrap_sums
 from tuner.run.history_db import Database
 from tuner.run.history_query import Run
-from tuner.run.study import CLOSING
 
 TPOT, TAU, SPEEDUP = "tpot_p50", "tau", "speedup"
 METRICS = (TPOT, TAU, SPEEDUP)

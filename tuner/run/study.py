@@ -11,7 +11,7 @@ from tuner.decide.launch_cost import cell_seconds
 from tuner.decide.plan import Ask, ask
 from tuner.engines.environments import Environment
 from tuner.errors import EngineError
-from tuner.measure.records import CellKey, Trial
+from tuner.measure.records import BASELINE, CLOSING, CellKey, Trial
 from tuner.run.progress import Notify
 from tuner.run.question import Question, cell_weights
 from tuner.run.schedules import schedule_maker
@@ -20,8 +20,6 @@ from tuner.run.trial import STOPPED, TrialPlan, run_trial
 from tuner.spec.speculation import OFF
 
 INTERRUPTED = "interrupted"
-#: The role of off's last run.
-CLOSING = "baseline-again"
 
 
 def evidence_of(question: Question, trials: Sequence[Trial]) -> Evidence:
@@ -61,7 +59,7 @@ async def _run_engine(
             clock.took(len(plan.keys), time.monotonic() - before_s)
         else:  # the rest of one that was interrupted: a whole start for few cells is no pace
             clock.resumed([t for t in store.trials() if t.engine == environment.name])
-        if status != "ok" and plan.ask.role == "baseline":
+        if status != "ok" and plan.ask.role == BASELINE:
             raise EngineError(f"{environment.name} could not be measured without speculation: {status}")
 
 
@@ -116,7 +114,7 @@ def _next_plan(
             return TrialPlan(number, Ask(last.spec, last.role, last.why), environment, missing)
     if own and all(trial.spec.is_off and not trial.cells for trial in own):
         why = f"off once more: everything is compared with it, and it was not measured in launch {own[-1].number}"
-        return TrialPlan(number, Ask(OFF, "baseline", why), environment, question.keys)
+        return TrialPlan(number, Ask(OFF, BASELINE, why), environment, question.keys)
     evidence = evidence_of(question, own)
     left = launches_left(question, own)
     make = schedule_maker(environment, question.target, question.options(environment))
@@ -124,7 +122,7 @@ def _next_plan(
     if following is None:
         return None
     again = Ask(OFF, CLOSING, "off once more, as the budget ends: how far it drifted bounds what is believed")
-    if following.role not in ("baseline", CLOSING) and not _affordable(question, following, own, clock):
+    if following.role not in (BASELINE, CLOSING) and not _affordable(question, following, own, clock):
         clock.cut, following = True, again
     return TrialPlan(number, following, environment, keys_for(question, following.role))
 

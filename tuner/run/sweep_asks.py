@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.decide.plan import Ask, ask
-from tuner.measure.records import CellKey, Load, Trial
+from tuner.measure.records import BASELINE, CLOSING, CellKey, Load, Trial
 from tuner.run.question import Question
 from tuner.run.schedules import schedule_maker
 from tuner.run.store import INTERRUPTED
-from tuner.run.study import CLOSING, evidence_of, keys_for, launches_left
+from tuner.run.study import evidence_of, keys_for, launches_left
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
 
@@ -151,8 +151,8 @@ def _planned(question: Question, own: Sequence[Trial]) -> Iterator[Ask]:
 def _exhaustive(question: Question, own: Sequence[Trial]) -> Iterator[Ask]:
     """Off, then every setting; off again is asked for by itself once they are through."""
     launched = {(trial.spec, trial.role) for trial in own}
-    if (OFF, "baseline") not in launched:
-        yield Ask(OFF, "baseline", "everything is compared with off, so it is measured first")
+    if (OFF, BASELINE) not in launched:
+        yield Ask(OFF, BASELINE, "everything is compared with off, so it is measured first")
         return
     left = launches_left(question, own) - 1
     settings = [spec for arm in question.arms for spec in arm.configs if (spec, "explore") not in launched]

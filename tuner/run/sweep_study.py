@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.errors import EngineError, UserError
-from tuner.measure.records import CellKey, Trial
+from tuner.measure.records import BASELINE, CLOSING, CellKey, Trial
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import INTERRUPTED, StudyStore
-from tuner.run.study import CLOSING
 from tuner.run.sweep_asks import Next, closing, following, missing
 from tuner.run.sweep_clock import Deadline, Pace, pace_of
 from tuner.run.sweep_plan import PlannedStudy
@@ -98,7 +97,7 @@ class NightStudy:
 
     def _reserve_s(self, one: Next, own: Sequence[Trial], pace: Pace) -> float:
         """Seconds that are kept for off once more, after a launch that is not itself that one."""
-        if one.ask.role in ("baseline", CLOSING) or any(trial.role == CLOSING for trial in own):
+        if one.ask.role in (BASELINE, CLOSING) or any(trial.role == CLOSING for trial in own):
             return 0.0
         question = self.planned.question
         return pace.launch_of(len([key for key in question.keys if key.temperature == question.keys[0].temperature]))
@@ -140,7 +139,7 @@ class NightStudy:
 
 def _hopeless(own: Sequence[Trial]) -> str | None:
     """Why nothing can be compared: every launch of off ended without a cell, and none is left to finish."""
-    offs = [trial for trial in own if trial.role == "baseline"]
+    offs = [trial for trial in own if trial.role == BASELINE]
     if not offs or any(trial.cells for trial in offs) or not offs[-1].status.startswith("failed"):
         return None
     return offs[-1].status.removeprefix("failed: ")

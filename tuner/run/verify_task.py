@@ -11,7 +11,7 @@ from tuner.measure.lossless_greedy import TIE_16_BIT, TIE_32_BIT
 from tuner.measure.records import CellKey, Load
 from tuner.prompts import Prompt, load_set
 from tuner.run.cell_plan import request_body, request_seed
-from tuner.run.demand import CONSTRAINTS
+from tuner.run.demand import CONSTRAINTS, binds
 from tuner.run.question import Question
 from tuner.run.verify_ask import Choice
 
@@ -152,7 +152,7 @@ def seed_of(task: Task, arm: str, prompt: str, number: int) -> int:
 
 def constraint(body: Body) -> str | None:
     """The field that binds an answer to a grammar; tools do only where the model chooses to call one."""
-    return next((name for name in CONSTRAINTS if name != "tools" and _binds(body.get(name))), None)
+    return next((name for name in CONSTRAINTS if name != "tools" and binds(body.get(name))), None)
 
 
 def what_is_wrong(body: Body, choice: Choice) -> str | None:
@@ -182,10 +182,6 @@ def _json_schema(body: Body) -> Mapping[str, Any] | None:
     if isinstance(schema, dict):
         return schema
     return {} if outputs.get("json_object") else None
-
-
-def _binds(value: Any) -> bool:
-    return bool(value) and not (isinstance(value, dict) and value.get("type") == "text")
 
 
 def _in_float32(args: Sequence[str]) -> bool:
