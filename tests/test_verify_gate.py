@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
+from cells import off_trial, spec_trial
 from conftest import SIM, Bench
 
 from tuner.errors import NotMeasured
+from tuner.measure.records import CellKey, Load
+from tuner.run import gate
 from tuner.run.gate import OFF_PROBED, off_answers
 from tuner.run.store import StudyStore
+from tuner.spec.speculation import SpecConfig
 
 #: Steps long enough that a busy machine does not hide the gain, short enough for some hundred samples in half a second.
 FAST = {**SIM, "prefill_s": 0.0, "crowding": 0.0}
@@ -100,11 +105,40 @@ def test_answers_of_off_that_cannot_be_read_are_no_failure_of_the_launch(tmp_pat
 
 
 def test_a_setting_that_cannot_win_is_not_asked(bench: Bench) -> None:
-    """A drafted token costs a whole step: 4 steps' time for 2 tokens."""
+    """A drafted token costs three steps: 10 steps' time for 2 or 3 tokens."""
     path = workload(bench, temperatures=(0,))
-    path.write_text(path.read_text().replace('"slope": 0.05', '"slope": 1.0'))
+    path.write_text(path.read_text().replace('"slope": 0.05', '"slope": 3.0'))
     told, store = study(bench, path)
     assert told["verdict"] == "off"
     assert told["losslessness"] is None
     (skipped,) = of(store, "verify_skipped")
     assert skipped["why"] == "eagle3 N=3 is slower than off in every cell: it is not advised whatever it writes"
+
+
+@pytest.mark.parametrize(
+    ("load", "sentence"),
+    [
+        (1, "ngram N=2 is slower than off in every cell: it is not advised whatever it writes"),
+        (2, "ngram N=2 and off were measured in no cell in common: nothing can be advised of it"),
+    ],
+)
+def test_a_setting_is_called_slower_only_where_off_was_measured_too(
+    load: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SpecConfig("ngram", 2)
+    # Off: 10 ms a token. The setting: 40 ms a verify step of two tokens, so 20 ms a token.
+    trials = (
+        off_trial([0.010 + 0.0001 * i for i in range(12)]),
+        spec_trial(spec, 0.040, [[1, 1, 1]] * 12, key=CellKey(Load(load), 0.0)),
+    )
+    question = SimpleNamespace(
+        workload=SimpleNamespace(objective="tpot_p50", slo=SimpleNamespace(limits=dict), seed=0)
+    )  # fmt: skip
+    store = SimpleNamespace(trials=lambda: trials)
+    monkeypatch.setattr(gate, "off_answers", lambda *_: object())
+    asking = gate._verify(
+        question, SimpleNamespace(name="e"), spec, 2, None, store, None, None, 1.0  # type: ignore[arg-type]
+    )  # fmt: skip
+    with pytest.raises(NotMeasured) as told:
+        asyncio.run(asking)
+    assert str(told.value) == sentence

@@ -17,6 +17,7 @@ from tuner.errors import NotMeasured, TunerError
 from tuner.measure.compare import compare
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
+from tuner.measure.statistics import Estimate
 from tuner.run.files import json_line, write_atomic
 from tuner.run.journal import Event as JournalEvent
 from tuner.run.labelled import VERIFIED
@@ -78,7 +79,10 @@ async def _verify(
     off = off_answers(store, environment.name)
     if off is None:
         return
-    if not may_gain(question, store, environment.name, number):
+    gains = gains_over_off(question, store, environment.name, number)
+    if not gains:
+        raise NotMeasured(f"{spec.label} and off were measured in no cell in common: nothing can be advised of it")
+    if not any(gain is None or gain.high > 1 for gain in gains):
         raise NotMeasured(f"{spec.label} is slower than off in every cell: it is not advised whatever it writes")
     settings = max(1, question.workload.budget.launches - 2)
     comparisons = settings * (1 + len(task.temperatures))
@@ -108,14 +112,13 @@ def _labels(question: Question, environment: Environment, spec: SpecConfig) -> l
     return [(t, why) for t, why in reasons.items() if why]
 
 
-def may_gain(question: Question, store: StudyStore, engine: str, number: int) -> bool:
-    """Whether the launch could be better than off somewhere: in one cell the interval of its gain reaches above 1."""
+def gains_over_off(question: Question, store: StudyStore, engine: str, number: int) -> list[Estimate | None]:
+    """The launch's gain in each cell that off was measured in too; None: it is not known there, and may be one."""
     workload, trials = question.workload, store.trials()
     cells = {cell.key: cell for trial in reversed(trials) if trial.spec.is_off and trial.engine == engine
              for cell in trial.cells}  # fmt: skip
     pairs = [(cells[c.key], c) for t in trials if t.number == number for c in t.cells if c.key in cells]
-    gains = (compare(a, b, workload.objective, workload.slo.limits(), workload.seed) for a, b in pairs)
-    return any(gain is None or gain.high > 1 for gain in gains)
+    return [compare(a, b, workload.objective, workload.slo.limits(), workload.seed) for a, b in pairs]
 
 
 def off_answers(store: StudyStore, engine: str) -> OffProbe | None:
