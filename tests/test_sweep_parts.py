@@ -20,6 +20,7 @@ from tuner.run.nights import Compared
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
+from tuner.run.sweep_fingerprint import fingerprint
 from tuner.run.sweep_night import headline_of
 from tuner.run.sweep_open import open_study_of
 from tuner.run.sweep_ray import _record_lost
@@ -93,3 +94,18 @@ def test_a_tag_that_no_night_has_is_said() -> None:
     nothing = Compared(None, run, None, (), ())
     assert headline_of(nothing, "complete", "tag:released").startswith("No night is tagged released: `tuner history")
     assert headline_of(nothing, "complete", "last-green").startswith("Nothing to compare with yet")
+
+
+def test_a_tokenizers_text_files_are_the_model_and_words_about_it_are_not(tmp_path: Path) -> None:
+    names = ("model.safetensors", "merges.txt", "vocab.txt", "chat_template.jinja", "README.md", "LICENSE",
+             "LICENSE.txt", "Notice.txt", "USE_POLICY.md", "plot.png")  # fmt: skip
+    for name in names:
+        (tmp_path / name).write_text("one")
+    before = fingerprint(str(tmp_path), whole=True)
+    assert before is not None
+    changes = {}
+    for name in names:
+        (tmp_path / name).write_text("two")
+        changes[name] = fingerprint(str(tmp_path), whole=True) != before
+        (tmp_path / name).write_text("one")
+    assert [name for name, changed in changes.items() if changed] == list(names[:4])

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tuner.engines.checkpoint import find_folder
 
-#: Words about a model, and not the model.
-NOT_THE_MODEL = (".md", ".txt", ".png", ".lock")
+#: Words about a model, and not the model: kinds of files, and names of those that are text. Other text is the model:
+#: merges.txt and vocab.txt are a tokenizer.
+NOT_THE_MODEL = (".md", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".lock")
+WORDS = ("readme", "license", "licence", "notice", "use_policy", "changelog", "authors", "citation", "requirements")
 DIGITS = 16
 CHUNK = 1 << 20
 #: Of a file larger than this only the ends are read when `whole` is not asked for.
@@ -27,11 +29,16 @@ def fingerprint(model: str, *, whole: bool) -> str | None:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        if not path.is_file() or path.suffix in NOT_THE_MODEL or any(part.startswith(".") for part in inner.parts):
+        if not path.is_file() or _about(path) or any(part.startswith(".") for part in inner.parts):
             continue
         digest.update(f"{inner.as_posix()}\0{path.stat().st_size}\0".encode())
         _read(path, digest, whole)
     return digest.hexdigest()[:DIGITS]
+
+
+def _about(path: Path) -> bool:
+    """Whether a file is about the model: no engine reads it."""
+    return path.suffix in NOT_THE_MODEL or (path.suffix in ("", ".txt") and path.stem.lower() in WORDS)
 
 
 def _read(path: Path, digest: hashlib._Hash, whole: bool) -> None:
