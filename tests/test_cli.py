@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from tuner.cli import app
+from tuner.cli.finite import finite
+from tuner.errors import UserError
+from tuner.run.question import with_budget
 
 HEAVY = ("numpy", "scipy", "pydantic", "aiohttp", "matplotlib", "yaml", "rich", "jinja2", "prometheus_client")
 COMMANDS = [
@@ -62,6 +71,45 @@ def test_errors_are_one_sentence_and_exit_2(tmp_path: Path, argv: list[str], sen
     assert sentence in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     assert done.returncode in (1, 2)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    ("argv", "option"),
+    [
+        (("verify", "--off-url", "http://127.0.0.1:9", "--spec-url", "http://127.0.0.1:9"), "--tie"),
+        (("verify", "--off-url", "http://127.0.0.1:9", "--spec-url", "http://127.0.0.1:9"), "--temperature"),
+        (("acceptance", "--url", "http://127.0.0.1:9"), "--seconds"),
+        (("plan", "w.yaml"), "--minutes"),
+        (("recommend", "w.yaml"), "--minutes"),
+        (("sweep", "s.yaml"), "--minutes"),
+    ],
+)
+def test_no_option_takes_a_number_that_no_comparison_stops(argv: tuple[str, ...], option: str, value: str) -> None:
+    """`nan < 0` is false, and a gap of any size is within inf: what is let through decides by itself."""
+    done = CliRunner().invoke(app, [*argv, f"{option}={value}"])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{option}'" in done.output
+
+
+def test_every_option_with_a_fraction_refuses_what_is_not_finite() -> None:
+    """Those of `tuner theory` are refused by the formulas they go into, which say what the number is of."""
+    seen = []
+    for name in ("verify", "plan", "recommend", "sweep", "acceptance", "check", "report", "compare", "history"):
+        command = getattr(importlib.import_module(f"tuner.cli.{name}"), name)
+        for option, hint in typing.get_type_hints(command, include_extras=True).items():
+            if "float" in str(hint):
+                (info,) = [one for one in typing.get_args(hint)[1:] if hasattr(one, "callback")]
+                assert info.callback is finite, (name, option)
+                seen.append((name, option))
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("budget", [{"minutes": -1.0}, {"minutes": 0.0}, {"minutes": math.nan}, {"launches": 0}])
+def test_a_budget_on_the_command_line_that_affords_nothing_is_a_sentence(budget: dict[str, float]) -> None:
+    (name,) = budget
+    with pytest.raises(UserError, match=rf"--{name} (-1|0|nan) affords nothing: give a number above 0"):
+        with_budget(None, **({"minutes": None, "launches": None} | budget))  # type: ignore[arg-type]
 
 
 def test_acceptance_of_live_traffic_is_two_scrapes() -> None:

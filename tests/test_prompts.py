@@ -246,6 +246,8 @@ GOOD = '{"prompt": "fine"}\n'
     [
         ('{"prompt": "x"', "this is not valid JSON (Expecting ',' delimiter at column 15)"),
         ('["x"]', "a row must be a JSON object, and this is a list"),
+        ('{"prompt": "x", "sampling": {"temperature": NaN}}', "NaN is no number in JSON; write a finite one, or null"),
+        ('{"prompt": "x", "sampling": {"top_p": -Infinity}}', "-Infinity is no number in JSON"),
         ('{"text": "x", "label": 1}', "no 'turns', 'messages', 'prompt' or 'question' (its keys: label, text)"),
         ("{}", "(its keys: none)"),
         ('{"turns": []}', "'turns' must be a list with at least one text"),

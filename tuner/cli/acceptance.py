@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.finite import finite
+
 
 def acceptance(
     before: Annotated[Path | None, typer.Argument(help="GET /metrics, saved at the start")] = None,
     after: Annotated[Path | None, typer.Argument(help="GET /metrics, saved at the end")] = None,
     url: Annotated[str | None, typer.Option(help="a server to scrape twice instead")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="between the two scrapes")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.1, callback=finite, help="between the two scrapes")] = 60.0,
     n: Annotated[int | None, typer.Option(min=1, help="tokens drafted per step, if the dumps do not tell")] = None,
     api_key_env: Annotated[str, typer.Option(help="environment variable with the server's key")] = "TUNER_API_KEY",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.finite import finite
+
 EXAMPLES = """
 Examples:
 
@@ -21,7 +23,9 @@ def plan(
     reports: Annotated[Path, typer.Option(help="Where studies are kept: a plan goes on from the newest one.")] = Path(
         "reports"
     ),
-    minutes: Annotated[float | None, typer.Option(help="Instead of the workload's budget.minutes.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(callback=finite, help="Instead of the workload's budget.minutes.")
+    ] = None,
     launches: Annotated[int | None, typer.Option(help="Instead of the workload's budget.launches.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

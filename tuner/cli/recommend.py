@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.finite import finite
+
 
 def recommend(
     workload: Annotated[
@@ -22,7 +24,9 @@ def recommend(
     resume: Annotated[bool, typer.Option(help="go on with the newest unfinished study of this workload")] = False,
     reports: Annotated[Path, typer.Option(help="where studies and reports are kept")] = Path("reports"),
     outputs: Annotated[Path, typer.Option(help="where the deployable files are written")] = Path("outputs"),
-    minutes: Annotated[float | None, typer.Option(help="instead of the workload's budget.minutes")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(callback=finite, help="instead of the workload's budget.minutes")
+    ] = None,
     launches: Annotated[int | None, typer.Option(help="instead of the workload's budget.launches")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the recommendation as JSON")] = False,
 ) -> None:

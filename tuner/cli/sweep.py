@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.finite import finite
+
 if TYPE_CHECKING:
     from tuner.run.sweep_study import Executor
 
@@ -34,7 +36,9 @@ def sweep(
     file: Annotated[Path, typer.Argument(help="A sweep.yaml; sweeps/ has some to start from.")],
     resume: Annotated[bool, typer.Option(help="Go on with this sweep's unfinished night, if there is one.")] = False,
     reports: Annotated[Path, typer.Option(help="Where nights and their index are kept.")] = Path("reports"),
-    minutes: Annotated[float | None, typer.Option(help="Instead of the sweep's budget.minutes.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(callback=finite, help="Instead of the sweep's budget.minutes.")
+    ] = None,
     executor: Annotated[Where, typer.Option(help="ray: trials are tasks that claim GPUs (extra [ray]).")] = Where.local,
     address: Annotated[str | None, typer.Option(help="With ray: a cluster's address. Default: one of its own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the night's outcome as JSON.")] = False,

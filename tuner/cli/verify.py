@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.finite import finite
+
 EXAMPLES = """
 Examples:
 
@@ -29,7 +31,8 @@ def verify(
     ] = None,
     engine: Annotated[str | None, typer.Option(help="Which of the workload's engines. Default: its first.")] = None,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0, max=2, help="Above 0. Default: the workload's, or 1; 0 alone: greedy.")
+        list[float] | None,
+        typer.Option(min=0, max=2, callback=finite, help="Above 0. Default: the workload's, or 1; 0 alone: greedy."),
     ] = None,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts answered greedily.")] = 32,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each such answer.")] = 96,
@@ -37,7 +40,8 @@ def verify(
     first_k: Annotated[int, typer.Option(min=2, max=32, help="Tokens of each sample.")] = 5,
     concurrency: Annotated[int, typer.Option(min=1, help="With two addresses: answers in flight.")] = 16,
     tie: Annotated[
-        float, typer.Option(min=0, help="With two addresses: the log-probability gap, nats, that is a tie.")
+        float,
+        typer.Option(min=0, callback=finite, help="With two addresses: the log-probability gap, nats, that is a tie."),
     ] = 0.5,
     seed: Annotated[int, typer.Option(help="With two addresses: of the seeded samples.")] = 0,
     model: Annotated[str | None, typer.Option(help="With two addresses: the served name. Default: the first.")] = None,

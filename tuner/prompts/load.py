@@ -87,8 +87,11 @@ def _read(source: Traversable, shown: str) -> str:
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise UserError(f"{where}: {constant} is no number in JSON; write a finite one, or null.")
+
     try:
-        row = json.loads(text)
+        row = json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
         raise UserError(
             f"{where}: this is not valid JSON ({error.msg} at column {error.colno}); write one JSON object a line."

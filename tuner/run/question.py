@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,10 +158,18 @@ def resolve(
 
 
 def with_budget(question: Question, minutes: float | None, launches: int | None) -> Question:
-    """The same question with another budget; None keeps the workload's own."""
+    """The same question with another budget; None keeps the workload's own. UserError where it affords nothing."""
     given = {"minutes": minutes, "launches": launches}
+    for name, value in given.items():
+        affords(name, value)
     budget = Budget(**question.workload.budget.model_dump() | {k: v for k, v in given.items() if v is not None})
     return replace(question, workload=question.workload.model_copy(update={"budget": budget}))
+
+
+def affords(option: str, value: float | None) -> None:
+    """UserError for a budget on the command line that is not above 0; a comparison with nan is never true."""
+    if value is not None and not 0 < value < math.inf:
+        raise UserError(f"--{option} {value:g} affords nothing: give a number above 0")
 
 
 def check_engines(question: Question) -> None:

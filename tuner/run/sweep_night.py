@@ -15,6 +15,7 @@ from tuner.run.history_index import refresh
 from tuner.run.history_runs import GREEN, RED, find_run
 from tuner.run.nights import Compared, NightData, baseline_of, compare_runs, night_data
 from tuner.run.progress import Event, Notify
+from tuner.run.question import affords
 from tuner.run.sweep import open_night, run_night
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
@@ -73,8 +74,7 @@ def _with_minutes(plan: SweepPlan, minutes: float | None) -> SweepPlan:
     """The same night with another budget; what is compared does not hang on it."""
     if minutes is None:
         return plan
-    if minutes <= 0:
-        raise UserError(f"--minutes {minutes:g} leaves no time: give more than 0")
+    affords("minutes", minutes)
     budget = plan.sweep.budget.model_copy(update={"minutes": minutes})
     return SweepPlan(plan.sweep.model_copy(update={"budget": budget}), plan.path, plan.text, plan.studies)
 
