@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from tuner.decide.evidence import Evidence
-from tuner.measure.statistics import Z95, Estimate
+from tuner.measure.statistics import TIE_MARGIN, Z95, Estimate
 
-#: Held of an engine before its off was launched again: one launch's pace differs from another's by half a percent.
-PRIOR_SD = 0.005
+#: Held before off was launched again: two launches of one setting differ by as much as is called a tie.
+PRIOR_SD = TIE_MARGIN
 #: So many drifts of off weigh as much as the prior.
 PRIOR_WEIGHT = 3.0
 
@@ -24,10 +24,9 @@ def launch_luck(evidence: Evidence) -> float:
     """
     drifts = [drift for load in dict.fromkeys(key.load for key in evidence.keys) if (drift := evidence.drift(load))]
     seen = [_variance(drift) for drift in drifts if drift.low > 0]
-    prior = 2 * PRIOR_SD**2
     if not seen:
-        return math.sqrt(prior)
-    return math.sqrt((PRIOR_WEIGHT * prior + max(0.0, sum(seen) / len(seen))) / (PRIOR_WEIGHT + 1))
+        return PRIOR_SD
+    return math.sqrt((PRIOR_WEIGHT * PRIOR_SD**2 + max(0.0, sum(seen) / len(seen))) / (PRIOR_WEIGHT + 1))
 
 
 def _variance(drift: Estimate) -> float:
