@@ -13,8 +13,10 @@ from tuner.errors import UserError
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
 from tuner.prompts import Prompt
+from tuner.run import verify_draw
 from tuner.run.stream import Server
-from tuner.run.verify_ask import read_choice
+from tuner.run.verify_ask import Choice, RefusedError, read_choice
+from tuner.run.verify_draw import Deadline, Drawn, draw
 from tuner.run.verify_probe import probe_off, verify_server
 from tuner.run.verify_task import Effort, Task, constraint, make_task, plain_task, seed_of, what_is_wrong
 
@@ -158,6 +160,78 @@ def test_seeds_differ_between_servers_and_requests() -> None:
     one = task()
     seeds = {seed_of(one, arm, prompt, i) for arm in ("off", "eagle3 N=3") for prompt in "ab" for i in range(100)}
     assert len(seeds) == 400
+
+
+class Answering:
+    """In the place of `ask`: a server that answers `n`, or one of them. Counts answers in flight, keeps seeds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ignores_n: bool = False) -> None:
+        self.now = self.most = 0
+        self.seeds: list[int] = []
+        self.ignores_n = ignores_n
+        monkeypatch.setattr(verify_draw, "ask", self.ask)
+
+    async def ask(self, _: object, __: object, ___: str, body: dict[str, int], ____: float) -> tuple[Choice, ...]:
+        self.now += body["n"]
+        self.most = max(self.most, self.now)
+        self.seeds += [body["seed"]] if "seed" in body else []
+        await asyncio.sleep(0)
+        self.now -= body["n"]
+        return (Choice((1, 2), (), True, ""),) * (1 if self.ignores_n else body["n"])
+
+    def draw(self, have: Drawn, slots: int, wanted: int, until: Deadline | None = None) -> None:
+        until = until or Deadline()
+        asyncio.run(draw(None, None, task(), 1.0, "off", slots, have, wanted, until))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("slots", "most", "each"),
+    [(1, 1, 200), (2, 2, 200), (3, 3, 200), (16, 16, 200), (33, 32, 208), (100, 96, 224)],
+)
+def test_sampling_has_no_more_answers_in_flight_than_was_said(
+    slots: int, most: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests of half of them, or more requests of 32 answers: 100 are three. 33: 13 requests of 16 make 208."""
+    server, have = Answering(monkeypatch), Drawn()
+    server.draw(have, slots, 200)
+    assert server.most == most
+    assert {len(texts) for texts in have.fixed().values()} == {each}
+
+
+@pytest.mark.parametrize("ignores_n", [False, True])
+def test_no_seed_is_sent_twice_and_every_prompt_gets_its_samples(
+    ignores_n: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, have = Answering(monkeypatch, ignores_n), Drawn()
+    for wanted in (8, 16, 32, 64):  # look by look
+        server.draw(have, 8, wanted)
+        assert {len(texts) for texts in have.fixed().values()} == {wanted}
+    assert len(have.fixed()) == 4
+    assert len(server.seeds) == (64 if ignores_n else 16)  # one of the four prompts is seeded; 4 answers a request
+    assert len(set(server.seeds)) == len(server.seeds)
+
+
+def test_time_that_is_up_leaves_every_prompt_its_first_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, have = Answering(monkeypatch), Drawn()
+    server.draw(have, 8, 64, Deadline(0.0))
+    assert [len(texts) for texts in have.fixed().values()] == [4] * 4
+
+
+def test_who_refused_is_named() -> None:
+    """24 tokens are asked for greedily, and one of the servers takes 16."""
+
+    async def run(off_len: int, spec_len: int) -> None:
+        sound = Config(sim=SIM, flavour="vllm", max_model_len=off_len)
+        narrow = dataclasses.replace(sound, spec=EAGLE3, max_model_len=spec_len)
+        async with mock_engine(sound) as off_engine, mock_engine(narrow) as spec_engine:
+            asked = task(samples=64, prompts=2)
+            off = await probe_off(Server(off_engine.url, None, "mock-model"), asked)
+            await verify_server(Server(spec_engine.url, None, "mock-model"), asked, off, "eagle3 N=3")
+
+    with pytest.raises(RefusedError, match=r"^eagle3 N=3: HTTP 400: This model's maximum context length is 16 tokens"):
+        asyncio.run(run(4096, 16))
+    with pytest.raises(RefusedError, match=r"^off: HTTP 400: This model's maximum context length is 16 tokens"):
+        asyncio.run(run(16, 4096))
 
 
 def test_variants_cover_seeds_top_p_and_top_k() -> None:

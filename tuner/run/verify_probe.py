@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
-from tuner.errors import UserError
+from tuner.errors import TunerError, UserError
 from tuner.measure.counters import read_counters
 from tuner.measure.lossless import Structured, Verified
 from tuner.measure.lossless_greedy import GreedyAnswer, GreedyResult, compare_greedy
 from tuner.measure.lossless_levels import ALPHA
-from tuner.measure.lossless_records import OffProbe, Samples, Texts
+from tuner.measure.lossless_records import OffProbe, Samples
 from tuner.measure.lossless_sampled import LOOKS, SampledResult, compare_sampled
 from tuner.run.scrape import scrape
 from tuner.run.stream import Server, open_session
 from tuner.run.verify_ask import Lost, all_of, ask, logprob_fields
+from tuner.run.verify_draw import Deadline, Drawn, draw
 from tuner.run.verify_structured import judge_structured, structured_answers
-from tuner.run.verify_task import Task, seed_of
+from tuner.run.verify_task import Task
 
-#: Answers asked for in one request, at most.
-MOST_CHOICES = 32
 DRAFTING = ("vllm:spec_decode_num_drafts_total", "sglang:spec_verify_calls_total")
-
-
-class Deadline:
-    """When to stop asking for samples, counted from now. None: when all are in."""
-
-    def __init__(self, seconds: float | None = None) -> None:
-        self._ends_s = None if seconds is None else time.monotonic() + seconds
-
-    @property
-    def passed(self) -> bool:
-        return self._ends_s is not None and time.monotonic() >= self._ends_s
 
 
 async def probe_off(server: Server, task: Task, sampling_s: float | None = None) -> OffProbe:
@@ -44,17 +32,16 @@ async def probe_off(server: Server, task: Task, sampling_s: float | None = None)
 
     `sampling_s`: what sampling may take at each temperature; None: until all samples are in.
     """
-    async with open_session(server) as session:
+    async with open_session(server) as session, _named("off"):
         greedy = await _greedy(session, server, task, task.concurrency, scores=task.gaps)
         again = await _greedy(session, server, task, task.other, scores=False, names=_by_name(greedy))
         samples = []
         for temperature in task.temperatures:
             halves = []
             for arm, slots in (("off", task.concurrency), ("off again", task.other)):
-                have: dict[str, list[Any]] = {}
-                until = Deadline(sampling_s and sampling_s / 2)
-                await _draw(session, server, task, temperature, arm, slots, have, task.each // 2, until)
-                halves.append(_fixed(have))
+                have, until = Drawn(), Deadline(sampling_s and sampling_s / 2)
+                await draw(session, server, task, temperature, arm, slots, have, task.each // 2, until)
+                halves.append(have.fixed())
             samples.append(Samples(temperature, tuple(halves)))
         return OffProbe(greedy, again, tuple(samples), await structured_answers(session, server, task))
 
@@ -71,13 +58,13 @@ async def verify_server(
     """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures, 0 among them, in
     the whole run; `sampling_s`: as in `probe_off`.
 
-    A server that dies or hangs is a verdict and no error. Samples are looked at as they grow, and an obvious fault
-    ends them.
+    A server that dies or hangs is a verdict and no error; one that refuses is an error, which names the setting.
+    Samples are looked at as they grow, and an obvious fault ends them.
     """
     probe = _Spec(server, task, off, setting, ALPHA / max(1, comparisons), sampling_s)
     unsafe = None
     try:
-        async with open_session(server) as session:
+        async with open_session(server) as session, _named(setting, but=Lost):
             await probe.run(session)
     except Lost as error:
         unsafe = f"{error}, asked {probe.doing}"
@@ -85,6 +72,17 @@ async def verify_server(
         setting, probe.greedy, tuple(probe.sampled), probe.controls(), tuple(labels), probe.structured, probe.drafted,
         unsafe, probe.at if unsafe else None, probe.drafted_greedily,
     )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def _named(asked: str, but: type[TunerError] | None = None) -> AsyncIterator[None]:
+    """Whose answers could not be used: an error says what the server told, and not which of them it is."""
+    try:
+        yield
+    except TunerError as error:
+        if but is not None and isinstance(error, but):
+            raise
+        raise type(error)(f"{asked}: {error}") from None
 
 
 class _Spec:
@@ -126,23 +124,23 @@ class _Spec:
     async def _sample(self, session: aiohttp.ClientSession, samples: Samples) -> SampledResult | None:
         """The last look that was needed; None where off has no samples."""
         off = {prompt: texts for prompt, texts in samples.all.items() if texts}
-        most, have = max((len(texts) for texts in off.values()), default=0), dict[str, list[Any]]()
+        most, have = max((len(texts) for texts in off.values()), default=0), Drawn()
         result, until = None, Deadline(self.sampling_s)
         for look, share in enumerate(LOOKS):
             wanted, last = math.ceil(most * share), look == len(LOOKS) - 1
             try:
-                await _draw(
+                await draw(
                     session, self.server, self.task, samples.temperature, self.setting, self.task.concurrency, have,
                     wanted, until,
                 )  # fmt: skip
             except Lost:  # what came before it broke down is judged too
                 self.sampled.append(
-                    compare_sampled(off, _fixed(have), samples.temperature, self.task.k, look, self.alpha)
+                    compare_sampled(off, have.fixed(), samples.temperature, self.task.k, look, self.alpha)
                 )
                 raise
             if until.passed and not last:
                 look, last = len(LOOKS) - 1, True
-            result = compare_sampled(off, _fixed(have), samples.temperature, self.task.k, look, self.alpha)
+            result = compare_sampled(off, have.fixed(), samples.temperature, self.task.k, look, self.alpha)
             if result.failed or last:
                 break
         return result if result and result.tests else None
@@ -173,41 +171,6 @@ async def _greedy(
 
 def _by_name(answers: Sequence[GreedyAnswer]) -> bool:
     return any(isinstance(token, str) for answer in answers for token in answer.tokens)
-
-
-async def _draw(
-    session: aiohttp.ClientSession, server: Server, task: Task, temperature: float, arm: str, slots: int,
-    have: dict[str, list[Any]], wanted: int, until: Deadline,
-) -> None:  # fmt: skip
-    """Add to `have` until every prompt has `wanted` samples or time is up; prompts take turns, request by request."""
-    choices = min(slots, MOST_CHOICES)
-    gate = asyncio.Semaphore(max(2, 2 * slots // choices))
-
-    async def one(prompt: str, body: Mapping[str, Any], seeded: bool, number: int) -> None:
-        async with gate:
-            if until.passed and number > 0:  # every prompt gets its first samples, however late it is
-                return
-            sent = {**body, "temperature": temperature, "n": choices}
-            if seeded:
-                sent["seed"] = seed_of(task, f"{arm}:{temperature:g}", prompt, number)
-            answers = await ask(session, server, "completions", sent, task.timeout_s)
-        have.setdefault(prompt, []).extend(answer.tokens for answer in answers)
-
-    lacking = {prompt: wanted - len(have.get(prompt, ())) for prompt, _, _ in task.sampled}
-    rounds = -(-max(lacking.values(), default=0) // choices)
-    first = {prompt: len(have.get(prompt, ())) // choices for prompt in lacking}
-    await all_of(
-        [
-            one(prompt, body, seeded, first[prompt] + number)
-            for number in range(rounds)
-            for prompt, body, seeded in task.sampled
-            if number * choices < lacking[prompt]
-        ]
-    )
-
-
-def _fixed(have: Mapping[str, Sequence[Any]]) -> dict[str, Texts]:
-    return {prompt: tuple(texts) for prompt, texts in have.items()}
 
 
 def _more(before: int | None, after: int | None) -> int | None:

@@ -19,7 +19,7 @@ async def structured_answers(
     session: aiohttp.ClientSession, server: Server, task: Task
 ) -> tuple[StructuredAnswer, ...]:
     """Answers bound to a grammar, several at a time: that is where engines have died."""
-    gate = asyncio.Semaphore(max(2, task.concurrency))
+    gate = asyncio.Semaphore(max(task.concurrency, task.other))
 
     async def one(prompt: str, body: Mapping[str, Any]) -> StructuredAnswer:
         async with gate:
