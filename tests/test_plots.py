@@ -44,11 +44,22 @@ def points(drawn: ErrorbarContainer) -> tuple[np.ndarray, np.ndarray, list[float
     return np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), spans
 
 
+def drafting(evidence: Evidence, temperature: float) -> str:
+    """Of the lookup, counted from its records: a step emits one token and what was accepted of its draft."""
+    trial = next(one.trial for one in evidence.tried if one.spec == NGRAM)
+    requests = [r for c in trial.cells if c.key.temperature == temperature for r in c.completed]
+    told = [(sum(r.spec.histogram), r.n_out - 1 - sum(r.spec.accepted_by_step or ())) for r in requests if r.spec]
+    return f"{sum(drafts for drafts, _ in told) / sum(steps for _, steps in told):.0%}"
+
+
 def test_acceptance_has_a_line_for_each_setting_and_temperature(evidence: Evidence) -> None:
     (axes,) = panels(acceptance_plot(evidence)).values()
     drawn = series(axes)
+    shares = {t: drafting(evidence, t) for t in (0.0, 1.0)}
     assert set(drawn) == {
-        f"{spec.label}, temperature {t} (n = 24 prompts)" for spec in (NGRAM, EAGLE5, EAGLE2) for t in (0, 1)
+        f"{spec.label}, temperature {t} (n = 24 prompts{lookup if spec == NGRAM else ''})"
+        for spec in (NGRAM, EAGLE5, EAGLE2)
+        for t, lookup in ((0, f", drafts in {shares[0.0]} of steps"), (1, f", drafts in {shares[1.0]} of steps"))
     }
     x, y, spans = points(drawn["eagle3 N=5, temperature 0 (n = 24 prompts)"])
     assert [round(value) for value in x] == [1, 2, 3, 4, 5]
@@ -86,6 +97,38 @@ def test_tpot_shows_off_measured_and_predicted_in_milliseconds(evidence: Evidenc
     assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(expected)
     assert set(expected) == {1, 2, 3, 4, 5}
     assert "ms" in axes.get_ylabel()
+
+
+def test_off_is_drawn_again_where_it_was_measured_again(evidence: Evidence) -> None:
+    axes = panels(tpot_plot(evidence, ()))["concurrency 4, temperature 0"]
+    x, y, _ = points(series(axes)["off again, measured last"])
+    last = evidence.baselines[-1].cells[CellKey(Load(4), 0.0)].tpot_mean_s
+    assert last is not None
+    assert y[0] == pytest.approx(1000 * last.value)
+    assert 0 < x[0] < 0.5  # beside the first, that neither hides the other
+
+
+def test_a_line_that_no_launch_came_after_is_fitted(evidence: Evidence) -> None:
+    first = dataclasses.replace(evidence, tried=tuple(one for one in evidence.tried if one.spec != EAGLE2))
+    axes = panels(tpot_plot(first, predictions(ARMS, first)))["concurrency 4, temperature 0"]
+    labels = {line.get_label() for line in axes.lines}
+    assert "eagle3, fitted" in labels
+    assert "eagle3, predicted" not in labels
+
+
+def test_the_speedup_plot_shades_what_off_itself_moved_by() -> None:
+    evidence = study_evidence(Truth(measured=4, concurrency=(1, 4), temperatures=(0.0,), drift=1.2, failed=False))
+    verdicts = recommend(evidence).verdicts
+    (axes,) = panels(speedup_plot(verdicts, "tpot_p50")).values()
+    shades = [c for c in axes.collections if c.get_label() == "off's own move between its two runs"]
+    assert len(shades) == 2
+    for place, (shade, verdict) in enumerate(zip(shades, verdicts, strict=True)):
+        assert verdict.drift is not None
+        box = shade.get_paths()[0].get_extents()
+        moved = abs(verdict.drift.value - 1)
+        assert (box.x0, box.x1) == pytest.approx((place - 0.4, place + 0.4))
+        assert (box.y0, box.y1) == pytest.approx((1 - moved, 1 + moved))
+        assert moved == pytest.approx(1 - 1 / 1.2, abs=0.05)
 
 
 def test_panels_of_one_load_share_their_axis(evidence: Evidence) -> None:

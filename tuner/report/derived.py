@@ -49,6 +49,17 @@ def drafting_share(cell: Cell, spec: SpecConfig, seed: int) -> Estimate | None:
     return _pooled([[c.drafting_steps, c.verify_steps] for c in _counts(cell, spec) if c.verify_steps], seed)
 
 
+def temperature_drafting_share(evidence: Evidence, spec: SpecConfig, temperature: float) -> float | None:
+    """Drafting steps / verify steps, all loads at one temperature together."""
+    counts = []
+    for key in (k for k in evidence.keys if k.temperature == temperature):
+        one = evidence.best_trial(spec, key)
+        cell = one.trial.cell(key) if one else None
+        counts += _counts(cell, spec) if cell else []
+    steps = sum(c.verify_steps or 0 for c in counts)
+    return sum(c.drafting_steps for c in counts if c.verify_steps) / steps if steps else None
+
+
 def cell_positions(cell: Cell, spec: SpecConfig, seed: int) -> Positions | None:
     return _positions(_counts(cell, spec), seed)
 

@@ -42,6 +42,11 @@ def bars(axes: Axes, series: Series, row: int | None, style: str) -> ErrorbarCon
     )  # fmt: skip
 
 
+def hollow(drawn: ErrorbarContainer) -> None:
+    """A second run of what is drawn already: the same colour, an empty ring."""
+    drawn.lines[0].set(marker="o", markerfacecolor="none")
+
+
 def colour(row: int) -> str:
     return COLOURS[row % len(COLOURS)]
 

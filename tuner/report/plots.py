@@ -14,15 +14,18 @@ from tuner.decide.predict import Prediction
 from tuner.decide.rank import Verdict
 from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Estimate
-from tuner.report.derived import temperature_positions
-from tuner.report.drawing import MOST_ACROSS, STYLES, Series, bars, colour, legend, panels, share_limits
-from tuner.spec.speculation import OFF, SpecConfig
+from tuner.report.calibration import confirmations
+from tuner.report.derived import temperature_drafting_share, temperature_positions
+from tuner.report.drawing import MOST_ACROSS, STYLES, Series, bars, colour, hollow, legend, panels, share_limits
+from tuner.spec.speculation import LOOKUP_METHODS, OFF, SpecConfig
 
 GAIN_AXIS = {
     "tpot_p50": "speed-up: TPOT p50 of off / with it",
     "throughput": "throughput / off's",
     "goodput": "goodput / off's",
 }
+
+DRIFT_SHADE = "off's own move between its two runs"
 
 
 def acceptance_plot(evidence: Evidence) -> Figure | None:
@@ -37,7 +40,9 @@ def acceptance_plot(evidence: Evidence) -> Figure | None:
             if not points:
                 continue
             shift = 0.06 * (row * len(temperatures) + column - (len(specs) * len(temperatures) - 1) / 2)
-            label = f"{spec.label}, temperature {temperature:g} (n = {points[0][1].n} prompts)"
+            share = temperature_drafting_share(evidence, spec, temperature) if spec.method in LOOKUP_METHODS else None
+            drafts = f", drafts in {share:.0%} of steps" if share is not None else ""
+            label = f"{spec.label}, temperature {temperature:g} (n = {points[0][1].n} prompts{drafts})"
             series = Series(label, [k + shift for k, _ in points], [a for _, a in points])
             bars(axes, series, row, STYLES[column % len(STYLES)])
             drawn = max(drawn, points[-1][0])
@@ -54,14 +59,17 @@ def acceptance_plot(evidence: Evidence) -> Figure | None:
 
 
 def tpot_plot(evidence: Evidence, predictions: Sequence[Prediction]) -> Figure | None:
-    """Mean TPOT against N: measured points, predicted lines; a panel a load and temperature."""
+    """Mean TPOT against N: measured points and the formula's lines, which are predicted where a launch came after the
+    prediction and fitted where none did; a panel a load and temperature."""
     keys = [key for key in evidence.keys if evidence.baseline(key)]
     if not keys:
         return None
     figure, grid = panels(len(keys), across=_across(keys))
     arms = _arm_names((*_drafting(evidence), *(p.spec for p in predictions)))
+    foretold = {c.spec.arm for c in confirmations(evidence)} if predictions else set()
+    titles = {arm: f"{name}, {'predicted' if arm in foretold else 'fitted'}" for arm, name in arms.items()}
     for axes, key in zip(grid, keys, strict=True):
-        _tpot_panel(axes, evidence, [p for p in predictions if p.key == key], key, arms)
+        _tpot_panel(axes, evidence, [p for p in predictions if p.key == key], key, arms, titles)
     for load in dict.fromkeys(key.load for key in keys):
         share_limits([axes for axes, key in zip(grid, keys, strict=True) if key.load == load])
     legend(figure, grid)
@@ -69,7 +77,8 @@ def tpot_plot(evidence: Evidence, predictions: Sequence[Prediction]) -> Figure |
 
 
 def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> Figure | None:
-    """Gain over off by load, a panel a temperature, with a line where off and on are equal; None without a gain."""
+    """Gain over off by load, a panel a temperature, with a line where off and on are equal and a shade as wide as off
+    moved between its two runs; None without a gain."""
     if not any(c.ratio for v in verdicts for c in v.comparisons):
         return None
     temperatures = list(dict.fromkeys(v.key.temperature for v in verdicts))
@@ -81,6 +90,7 @@ def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> Figure | None:
             series = _gains(verdicts, spec, temperature, loads, 0.09 * (row - (len(specs) - 1) / 2))
             bars(axes, series, row, "-")
         axes.axhline(1, color="black", linewidth=1, label="1: the same as off")
+        _shade_drift(axes, verdicts, loads)
         axes.set_xticks(range(len(loads)), [_load_tick(load) for load in loads])
         axes.set(title=f"temperature {temperature:g}", xlabel=_load_axis(loads), ylabel=GAIN_AXIS[objective])
         axes.set_xlim(-0.4, len(loads) - 0.6)
@@ -91,17 +101,21 @@ def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> Figure | None:
 
 
 def _tpot_panel(
-    axes: Axes, evidence: Evidence, predictions: Sequence[Prediction], key: CellKey, arms: Mapping[object, str]
-) -> None:
+    axes: Axes, evidence: Evidence, predictions: Sequence[Prediction], key: CellKey, arms: Mapping[object, str],
+    titles: Mapping[object, str],
+) -> None:  # fmt: skip
     off = evidence.best_trial(OFF, key)
     plain = off.cells[key].tpot_mean_s if off else None
     if plain:
         axes.axhline(plain.value * 1000, color="black", linewidth=0.8, linestyle=":")
         bars(axes, Series("off, measured (and dotted line)", [0], [plain.scaled(1000)]), None, "")
+    again = [one.cells[key].tpot_mean_s for one in evidence.baselines if key in one.cells][1:]
+    if again and (last := again[-1]):
+        hollow(bars(axes, Series("off again, measured last", [0.12], [last.scaled(1000)]), None, ""))
     for row, (arm, name) in enumerate(arms.items()):
         line = sorted((p for p in predictions if p.spec.arm == arm), key=lambda p: p.spec.n)
         if line:
-            _band(axes, line, f"{name}, predicted", row)
+            _band(axes, line, titles[arm], row)
         seen = _measured(evidence, arm, key)
         if seen:
             bars(axes, Series(f"{name}, measured", [n for n, _ in seen], [t for _, t in seen]), row, "")
@@ -109,6 +123,17 @@ def _tpot_panel(
     axes.set_ylabel("mean TPOT, ms per token")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", alpha=0.25)
+
+
+def _shade_drift(axes: Axes, verdicts: Sequence[Verdict], loads: Sequence[Load]) -> None:
+    """A gain inside the shade is no larger than what off moved by at that load, and is not believed."""
+    for place, load in enumerate(loads):
+        drift = next((v.drift for v in verdicts if v.key.load == load and v.drift is not None), None)
+        if drift is not None:
+            moved = abs(drift.value - 1)
+            axes.fill_between(
+                [place - 0.4, place + 0.4], 1 - moved, 1 + moved, color="black", alpha=0.1, lw=0, label=DRIFT_SHADE
+            )
 
 
 def _measured(evidence: Evidence, arm: object, key: CellKey) -> list[tuple[int, Estimate]]:
