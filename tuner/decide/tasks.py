@@ -60,10 +60,8 @@ def verdicts_by_task(evidence: Evidence) -> dict[str, tuple[Verdict, ...]]:
 
 
 def advice_by_task(evidence: Evidence, best: SpecConfig) -> tuple[TaskAdvice, ...]:
-    """`best`: the setting for all traffic. Empty where fewer than two can be judged; the largest share comes first."""
+    """`best`: the setting for all traffic. Empty where none can be judged; the largest share comes first."""
     tasks = tasks_of(evidence)
-    if len(tasks) < 2:
-        return ()
     shares = _shares(evidence, tasks)
     found = []
     for task in tasks:

@@ -20,8 +20,8 @@ def task_table(data: ReportInput) -> Table:
 
 
 def task_lines(data: ReportInput) -> tuple[str, ...]:
-    """What a mix of tasks means for one setting, and which tasks are too few to be judged."""
-    return (*(_lines(data) if data.tasks else ()), *_too_few(data))
+    """What a mix of tasks means for one setting, and which tasks are too few to be judged; empty where all are."""
+    return (*_lines(data), *_too_few(data)) if data.tasks else ()
 
 
 def alone(advice: TaskAdvice) -> str:
@@ -66,6 +66,8 @@ def _lines(data: ReportInput) -> Iterator[str]:
         )
     elif not best.is_off:
         yield f"{label} is shown to be worse than off on no task, over all its cells."
+    if len(data.tasks) < 2:
+        return
     spread = regret_over_tasks(data.tasks)
     if spread is not None:
         yield (
