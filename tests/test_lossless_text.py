@@ -8,7 +8,8 @@ from tuner.measure.lossless import Structured, Verified
 from tuner.measure.lossless_greedy import Divergence, GreedyResult
 from tuner.measure.lossless_levels import levels
 from tuner.measure.lossless_sampled import LOOKS, PromptTest, SampledResult
-from tuner.report.lossless_text import line, study_line, verdict
+from tuner.report.lossless_table import lossless_table
+from tuner.report.lossless_text import details, line, study_line, summary, verdict
 from tuner.spec.speculation import OFF, SpecConfig
 
 TIE = Divergence("chat/1", 12, 5, 6, 0.03)
@@ -24,8 +25,14 @@ EAGLE3, NGRAM = SpecConfig("eagle3", n=3, draft="/d"), SpecConfig("ngram", n=4)
 
 def test_a_sound_setting() -> None:
     assert verdict(SOUND) == "lossless, as far as tested"
-    told = line(SOUND)
+    told = "; ".join(details(SOUND))
     assert "1 of 8 answers (256 tokens) part from off's, 0 of 8 of off's from its own at another concurrency" in told
+    assert line(SOUND) == (
+        "eagle3 N=3 lossless, as far as tested (temperature 0: 1 of 8 answers (256 tokens) part from off's, all of "
+        "them ties (gaps up to 0.03 nats; p = 0.5); temperature 1: 4000 samples against 4000, p = 1, a shift of 0.05 "
+        f"in total variation would have been caught with probability {SAMPLED.power():.2g}, one of "
+        f"{SAMPLED.caught:.2g} with 0.9)"
+    )
     assert "all of them ties (gaps up to 0.03 nats; p = 0.5)" in told
     assert "4000 samples of 5 tokens against 4000 of off over 1 prompts, p = 1" in told
     # noncentrality 4 * 0.05^2 * 2000 = 20, six degrees, a third of the last look's level of about 0.0097.
@@ -59,7 +66,7 @@ def test_nothing_drafted_proves_nothing() -> None:
     # It drafted greedily and not on the samples: the one is a test, the other claims no power.
     half = dataclasses.replace(SOUND, drafted=0, drafted_greedily=40)
     assert verdict(half) == "lossless, as far as tested"
-    assert "would have been caught with probability" in line(half)
+    assert "would have been caught with probability" not in line(half)
     assert line(half).count("but nothing was drafted meanwhile, so it proves nothing") == 1
 
 
@@ -94,3 +101,43 @@ def test_the_line_of_a_study() -> None:
     # Where off is the advice, every setting that was tested has its n and power.
     other = dataclasses.replace(SOUND, setting="ngram N=4")
     assert str(study_line({EAGLE3: SOUND, NGRAM: other}, (OFF,))) == f"{line(SOUND)}; {line(other)}"
+
+
+#: 30 samples against 30, six degrees: noncentrality 4 * 0.05^2 * 15 = 0.15, next to nothing.
+FEW = dataclasses.replace(SAMPLED, tests=(dataclasses.replace(SAMPLED.tests[0], first=30, second=30),))
+
+
+def test_people_are_told_how_large_a_shift_could_pass_unseen() -> None:
+    assert summary({EAGLE3: SOUND}, "w.yaml") == "no difference found in eagle3 N=3"  # 0.05 is more likely seen
+    weak = dataclasses.replace(SOUND, sampled=(FEW,))
+    assert FEW.power() < 0.01
+    assert FEW.caught is not None
+    told = summary({EAGLE3: SOUND, NGRAM: weak}, "w.yaml")
+    assert told == (
+        f"no difference found in eagle3 N=3 and ngram N=4; at temperature 1 only shifts above {FEW.caught:.2f} would "
+        "show: run `tuner verify w.yaml` before relying on it"
+    )
+    died = Verified("ngram N=4", unsafe="it died", unsafe_at=1.0)
+    assert str(summary({NGRAM: died}, "w.yaml")) == "ngram N=4 NOT LOSSLESS: unsafe for this workload: it died"
+    assert summary({}, "w.yaml") is None
+
+
+def test_the_table_has_n_and_power_of_every_temperature() -> None:
+    void = dataclasses.replace(SOUND, sampled=(SAMPLED,), controls=(dataclasses.replace(SAMPLED, p_all=1e-12),))
+    labelled = dataclasses.replace(SOUND, sampled=(), labels=((1.0, "verified by argmax"),))
+    greedy = (
+        "8 answers; off against itself: 0 of 8 part",
+        "1 of 8 answers (256 tokens) part from off's, all of them ties (gaps up to 0.03 nats; p = 0.5)",
+    )
+    samples = "4000 samples against 4000 of off, 1 prompts"
+    power, caught = f"{SAMPLED.power():.2f}", f"{SAMPLED.caught:.2f}"
+    assert lossless_table({EAGLE3: SOUND}).rows == (
+        ("eagle3 N=3", "0", *greedy, "", ""),
+        ("eagle3 N=3", "1", samples, "no difference found (p = 1)", caught, power),
+    )
+    assert lossless_table({NGRAM: void}).rows[1][3:] == ("void: off fails this test against itself (p = 1)", "", "")
+    assert lossless_table({NGRAM: labelled}).rows[1][1:4] == ("1", "its configuration", "DIFFERS: verified by argmax")
+    weak = lossless_table({EAGLE3: dataclasses.replace(SOUND, sampled=(FEW,))}).rows[1]
+    assert weak[4:] == (f"{FEW.caught:.2f}", "under 0.01")
+    idle = lossless_table({NGRAM: dataclasses.replace(SOUND, drafted=0)}).rows[1]
+    assert idle[3:] == ("nothing was drafted: proves nothing", "", "")

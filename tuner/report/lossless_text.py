@@ -1,4 +1,5 @@
-"""What losslessness tests found, in words: a line beside a speed-up, and the whole of `tuner verify`."""
+"""What losslessness tests found, in words: a line for machines, a summary for people, and the whole of
+`tuner verify`."""
 
 from __future__ import annotations
 
@@ -9,10 +10,14 @@ from tuner.measure.lossless import Verified
 from tuner.measure.lossless_greedy import GreedyResult
 from tuner.measure.lossless_levels import POWER, SHIFT
 from tuner.measure.lossless_sampled import SampledResult
+from tuner.report.figures import listed
 from tuner.run.verify import Verification
 from tuner.spec.speculation import SpecConfig
 
 NOT_TESTED = "not tested"
+VOID = "; but off fails this test against itself, so it is void"
+#: Below this a shift of SHIFT is more likely missed than seen.
+WEAK = 0.5
 IDLE = "; but nothing was drafted meanwhile, so it proves nothing"
 
 
@@ -24,7 +29,7 @@ def verify_text(found: Verification) -> str:
     """A paragraph a setting, the verdict first."""
     lines: list[str] = []
     for one in found.results:
-        lines += [f"{one.setting}: {verdict(one)}", *(f"  {text}" for text in _details(one)), ""]
+        lines += [f"{one.setting}: {verdict(one)}", *(f"  {text}" for text in details(one)), ""]
     if found.folder is not None:
         lines.append(f"stored in {found.folder}")
     return "\n".join(lines).rstrip()
@@ -41,9 +46,8 @@ def verdict(one: Verified) -> str:
 
 
 def line(one: Verified) -> str:
-    """One sentence with n and power, as it stands beside a speed-up."""
-    details = "; ".join(_details(one)) or NOT_TESTED
-    return f"{one.setting} {verdict(one)} ({details})"
+    """One sentence with n and power, for files that have no table."""
+    return f"{one.setting} {verdict(one)} ({'; '.join(_in_short(one))})"
 
 
 def study_line(tested: Mapping[SpecConfig, Verified], advised: Sequence[SpecConfig]) -> str | None:
@@ -62,11 +66,58 @@ def study_line(tested: Mapping[SpecConfig, Verified], advised: Sequence[SpecConf
     return "; ".join(lines)
 
 
-def _details(one: Verified) -> Iterator[str]:
-    greedily = NOT_TESTED if one.greedy is None else _greedy(one.greedy) + (IDLE if one.idle_greedily else "")
+def summary(tested: Mapping[SpecConfig, Verified], workload: str) -> str | None:
+    """For people, above the table: what was found, and how large a fault could have passed unseen. `workload`: the
+    file to verify with. None where nothing was tested."""
+    parts = [f"{spec.label} {verdict(one)}" for spec, one in tested.items() if not (one.passed and one.tested)]
+    sound = [spec.label for spec, one in tested.items() if one.passed and one.tested]
+    if sound:
+        parts.append(f"no difference found in {listed(sound)}")
+    unseen = _unseen([one for one in tested.values() if one.passed and one.tested])
+    if unseen:
+        parts.append(f"{unseen}: run `tuner verify {workload}` before relying on it")
+    return "; ".join(parts) or None
+
+
+def _unseen(sound: Sequence[Verified]) -> str:
+    """The temperatures at which a shift of SHIFT is more likely missed than seen, with the least that shows."""
+    weak: dict[float, list[float | None]] = {}
+    for one in sound:
+        for result in one.sampled:
+            if not one.vacuous and one.trusted(result.temperature) and result.power() < WEAK:
+                weak.setdefault(result.temperature, []).append(result.caught)
+    told = []
+    for temperature, caught in weak.items():
+        least = max((1.0 if c is None else c) for c in caught)
+        told.append(f"at temperature {temperature:g} only shifts above {least:.2f} would show")
+    return listed(told) if told else ""
+
+
+def _in_short(one: Verified) -> Iterator[str]:
+    """The same facts as `details`, without what off did with itself."""
+    greedily = NOT_TESTED
+    if one.greedy is not None:
+        greedily = greedy_text(one.greedy) + (IDLE if one.idle_greedily else "")
     yield f"temperature 0: {greedily}"
     for result in one.sampled:
-        untrusted = "" if one.trusted(result.temperature) else "; but off fails this test against itself, so it is void"
+        told = f"{result.second} samples against {result.first}, p = {result.p_value:.2g}"
+        if not one.trusted(result.temperature):
+            told += VOID
+        elif one.vacuous:
+            told += IDLE
+        elif not result.failed:
+            told += f", {_power(result)}"
+        yield f"temperature {result.temperature:g}: {told}"
+    yield from (f"known at temperature {at:g}: {why}" for at, why in one.labels)
+
+
+def details(one: Verified) -> Iterator[str]:
+    greedily = NOT_TESTED
+    if one.greedy is not None:
+        greedily = greedy_text(one.greedy, its_own=True) + (IDLE if one.idle_greedily else "")
+    yield f"temperature 0: {greedily}"
+    for result in one.sampled:
+        untrusted = "" if one.trusted(result.temperature) else VOID
         yield f"temperature {result.temperature:g}: {_sampled(result)}{untrusted or (IDLE if one.vacuous else '')}"
     for control in one.controls:
         yield f"off against itself at temperature {control.temperature:g}: p = {control.p_value:.2g}"
@@ -78,12 +129,12 @@ def _details(one: Verified) -> Iterator[str]:
         yield f"{one.drafted} verify steps drafted meanwhile"
 
 
-def _greedy(result: GreedyResult) -> str:
-    found, own = len(result.divergences), len(result.floor)
-    text = (
-        f"{found} of {result.prompts} answers ({result.tokens} tokens) part from off's, {own} of "
-        f"{result.floor_prompts} of off's from its own at another concurrency"
-    )
+def greedy_text(result: GreedyResult, *, its_own: bool = False) -> str:
+    """`its_own`: with how often off parts from itself."""
+    found = len(result.divergences)
+    text = f"{found} of {result.prompts} answers ({result.tokens} tokens) part from off's"
+    if its_own:
+        text += f", {len(result.floor)} of {result.floor_prompts} of off's from its own at another concurrency"
     if not found:
         return text
     if result.faults:
@@ -101,8 +152,11 @@ def _sampled(result: SampledResult) -> str:
     )
     if result.failed:
         return f"{text} at look {result.look + 1} of {result.looks}"
+    return f"{text}; {_power(result)}"
+
+
+def _power(result: SampledResult) -> str:
     least = f", one of {result.caught:.2g} with {POWER:g}" if result.caught is not None else ""
     return (
-        f"{text}; a shift of {SHIFT:g} in total variation would have been caught with probability "
-        f"{result.power():.2g}{least}"
+        f"a shift of {SHIFT:g} in total variation would have been caught with probability {result.power():.2g}{least}"
     )
