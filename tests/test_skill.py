@@ -69,13 +69,15 @@ def test_the_strategy_names_draft_n_switches_command_and_break_even(mixed: Repor
     command = strategy.split("```bash\n")[1].split("```")[0]
     assert command.replace(" \\\n ", "").split()[:3] == list(mixed.deploy[EAGLE2][:3])
     assert '"num_speculative_tokens": 2' in command
-    assert re.search(r"\| 1\.\d{3} \[[\d., ]+\], n = 24 \| 0\.\d{3} \[", strategy)  # measured tau, break-even alpha
-    assert "| ngram N=4 |" not in strategy.split("Break-even:")[1]  # only settings a verdict rests on
+    assert re.search(r"\| 1\.\d{2} \[[\d., ]+\], n = 24 \| 0\.\d{3} \[", strategy)  # measured tau, break-even alpha
+    told = strategy.split("Break-even:")[1]
+    for setting in ("ngram N=4", "eagle3 N=5", "eagle3 N=2"):  # every setting with what requests gained
+        assert len(re.findall(rf"\| {setting} \|.*\| \d\.\d\dx \[", told)) == 6
 
 
 def test_when_not_and_what_would_change(mixed: ReportInput) -> None:
     _, sections = parts(skill(mixed))
-    assert "Leave it off at concurrency 8 (temperature 1): every setting is slower" in sections["When not"]
+    assert "Leave it off at concurrency 8: every setting is slower" in sections["When not"]
     assert "not verified in this study" in sections["When not"]
     assert "not verified in this study" in sections["How sure"]
     assert "drift" in sections["How sure"]
@@ -114,6 +116,14 @@ def test_off_is_advice_too() -> None:
     assert "--speculative-config" not in strategy
     assert " ".join(data.deploy[OFF][:3]) in strategy
     assert "begins to pay above" in sections["What would change the advice"]
+    assert sections["When not"].startswith(
+        "\n- Do not turn speculation on at concurrency 1, 4 and 8 (temperature 0 and 1): the table below says why.\n"
+    )
+    assert "what this advice applies to: concurrency 1, 4 and 8; temperature 0 and 1" in sections["When to use"]
+    assert (
+        "4. Only on a server that speculates (the command above does not): `tuner acceptance"
+        in sections["How to re-measure"]
+    )
 
 
 def test_a_long_or_odd_model_name_keeps_the_format() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from cells import off_trial, spec_trial
 from conftest import SIM, Bench
+from report_tables import table
 
 from tuner.errors import NotMeasured
 from tuner.measure.records import CellKey, Load
@@ -53,11 +54,13 @@ def test_a_sound_setting_carries_its_line_into_report_and_skill(bench: Bench) ->
     )
     assert "temperature 1: " in line
     assert "in total variation would have been caught with probability" in line
-    for text in (
-        (store.folder / "report.md").read_text(),
-        (bench.folder / "outputs/skill-eagle3-tuner.md").read_text(),
-    ):
-        assert f"Output still the target's: {line}." in text
+    assert f"Output still the target's: {line}." in (bench.folder / "outputs/skill-eagle3-tuner.md").read_text()
+    report = (store.folder / "report.md").read_text()
+    assert "Output still the target's: no difference found in eagle3 N=3" in report
+    rows = table(report, "setting", "temperature", "compared", "result")
+    assert [(row["setting"], row["temperature"]) for row in rows] == [("eagle3 N=3", "0"), ("eagle3 N=3", "1")]
+    assert " samples against " in rows[1]["compared"]
+    assert rows[1]["power at a shift of 0.05"]
     (verified,) = of(store, "verified")
     assert verified["verified"]["drafted"] > 0
     assert len(of(store, "off_probed")) == 1  # off again is not asked again

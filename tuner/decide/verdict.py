@@ -47,7 +47,8 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do in one cell. `ties`: settings not told apart from the best; `drift`: off again over off."""
+    """What to do in one cell. `reason` leaves the figures to `comparisons`; `ties`: settings not told apart from the
+    best; `drift`: off again over off."""
 
     key: CellKey
     best: SpecConfig
@@ -97,7 +98,7 @@ def verdict_of(evidence: Evidence, key: CellKey) -> Verdict:
     tied = tied_with(best, found, specs) if known else _tied_by_ratio(evidence, best, specs, key)
     chosen = min((c for c in winners if c.spec == best or c.spec in tied), key=lambda c: cost(c.spec))
     ties = tuple(c.spec for c in winners if c is not chosen and (c.spec == best or c.spec in tied))
-    return Verdict(key, chosen.spec, chosen.ratio, _why_on(chosen, ties), ties, comparisons, drift)
+    return Verdict(key, chosen.spec, chosen.ratio, _why_on(ties), ties, comparisons, drift)
 
 
 def comparisons_made(evidence: Evidence) -> int:
@@ -153,7 +154,7 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: 
         return f"no lossless setting was measured here: {lossy}" if lossy else "nothing but off was measured here"
     best = max(tried, key=lambda c: c.ratio.value if c.ratio else 0.0)
     assert best.ratio is not None
-    shown = f"{best.spec.label} at {ratio_text(best.ratio)}"
+    shown = best.spec.label
     if not best.feasible:
         return f"the best, {shown}, misses the SLO ({'; '.join(best.missed_slos)})"
     if best.ratio.high < 1:
@@ -168,9 +169,8 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: 
     return f"the best, {shown}, gains no more than two launches of one setting may differ by ({chance.luck:.1%})"
 
 
-def _why_on(chosen: Comparison, ties: Sequence[SpecConfig]) -> str:
-    assert chosen.ratio is not None
-    reason = f"{chosen.spec.label} against off: {ratio_text(chosen.ratio)}"
+def _why_on(ties: Sequence[SpecConfig]) -> str:
+    reason = "its gain stands clear of chance and of what launches differ by"
     if ties:
         reason += f"; tied with {', '.join(spec.label for spec in ties)}, and the smaller N wins a tie"
     return reason

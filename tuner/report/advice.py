@@ -1,18 +1,15 @@
-"""The advice in sentences: what to do, by how much, how sure, and where to leave it off."""
+"""The advice in sentences: what to do, by how much, and where to leave it off."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-from tuner.decide.launch_luck import launch_luck
 from tuner.decide.rank import Comparison, Overall, Verdict
 from tuner.decide.schedule import stretches_of, stretches_text
-from tuner.measure.records import CellKey, Load
-from tuner.measure.statistics import Estimate
-from tuner.report.calibration import confirmations, worst_error
+from tuner.measure.records import CellKey
 from tuner.report.data import ReportInput
-from tuner.report.figures import cell_text, cells_text, change, listed, moved, ratio
+from tuner.report.figures import cell_text, cells_text, ratio
 from tuner.spec.speculation import SpecConfig
 
 Word = Literal["on", "off", "mixed", "undecided"]
@@ -22,6 +19,17 @@ GAINS = {
     "throughput": "Throughput with it over off",
     "goodput": "Goodput with it over off",
 }
+OBJECTIVES = {"tpot_p50": "TPOT p50", "throughput": "throughput", "goodput": "goodput"}
+#: What no setting does where off is the advice: in several cells, and in one.
+NO_GAIN = {
+    "tpot_p50": ("do tokens come faster", "tokens do not come faster"),
+    "throughput": ("do more tokens come per second", "no more tokens come per second"),
+    "goodput": ("do more requests meet their objectives", "no more requests meet their objectives"),
+}
+
+
+def gain_word(data: ReportInput) -> str:
+    return "speed-up" if data.evidence.objective == "tpot_p50" else "gain"
 
 
 def verdict_word(data: ReportInput) -> Word:
@@ -41,7 +49,7 @@ def headline(data: ReportInput) -> str:
         best = max((c for v in data.verdicts if (c := decisive(v)) is not None), key=_value)
         gain = GAINS[data.evidence.objective]
         tried = f"{best.spec.label} at {cell_text(best.key)}"
-        return f"{advice(data)} The best that was tried is {tried}. {gain}: {ratio(best.ratio)}."
+        return f"{advice(data)} The best that was tried is {tried}. {gain}: {ratio(best.ratio)}, {_read(best)}."
     return f"{advice(data)} {_gain_range(data)}"
 
 
@@ -52,65 +60,16 @@ def advice(data: ReportInput) -> str:
         reason = data.verdicts[0].reason if data.verdicts else "no cell was measured without speculation"
         return f"No advice can be given: {reason}."
     if word == "off":
-        where = (
-            f"none of the {len(keys)} measured cells did any setting" if len(keys) > 1 else "the one measured cell no"
-        )
-        shown = "show a gain" if len(keys) > 1 else "setting showed a gain"
-        return f"Leave speculative decoding off: in {where} {shown}."
+        several, one = NO_GAIN[data.evidence.objective]
+        where = f"in none of the {len(keys)} measured cells {several}" if len(keys) > 1 else f"in the one cell {one}"
+        objective = OBJECTIVES[data.evidence.objective]
+        return f"Leave speculative decoding off: {where} with any setting ({objective}) by more than the noise."
     parts = [f"use {spec.label} at {cells_text(where, keys)}" for spec, where in _settings(data.verdicts)]
     off = [v.key for v in data.verdicts if not v.on]
     if off:
         parts.append(f"leave speculation off at {cells_text(off, keys)}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def how_sure(data: ReportInput) -> tuple[str, ...]:
-    """What stands behind the advice, and what does not."""
-    ratios = [c.ratio for v in data.verdicts for c in v.comparisons if c.ratio]
-    lines = []
-    if ratios:
-        least, most = min(r.n for r in ratios), max(r.n for r in ratios)
-        pairs = f"{least}" if least == most else f"{least} to {most}"
-        lines.append(
-            f"Every gain is a ratio over {pairs} requests that both arms ran with the same prompts; in brackets its "
-            "95 percent interval from a bootstrap over requests."
-        )
-    lines.append(drift_sentence(data))
-    lines.append(
-        "Each setting but off was launched once, on one machine. The intervals hold the spread between requests. "
-        f"That two launches of one setting differ by {launch_luck(data.evidence):.1%} (as held here: half a percent a "
-        "launch beforehand, and the drift of off) is held against every gain that is advised as well."
-    )
-    worst = worst_error(confirmations(data.evidence))
-    if worst:
-        lines.append(
-            f"What was predicted of a setting before its launch missed mean TPOT by {change(worst.error)} at most "
-            f"({worst.spec.label}, {cell_text(worst.key)})."
-        )
-    if data.status != "complete":
-        more = " Run it again with more --minutes or --launches to measure them." if "budget" in data.status else ""
-        lines.append(
-            f"The study is not complete ({data.status}): settings it did not reach could still be better.{more}"
-        )
-    lines.append(f"Output still the target's: {data.losslessness or 'not verified in this study'}.")
-    return tuple(lines)
-
-
-def drift_sentence(data: ReportInput) -> str:
-    drifts = drifts_by_load(data)
-    seen = [(load, drift) for load, drift in drifts if drift is not None]
-    if not seen:
-        return "Off was not measured a second time, so drift is not measured and no gain could be held against it."
-    load, drift = max(seen, key=lambda pair: abs(pair[1].value - 1))
-    return (
-        f"Off was measured first and again last; its largest move was {moved(drift)} at "
-        f"{load.text} (above 0 is better), and a gain no larger than its load's drift is not advised."
-    )
-
-
-def drifts_by_load(data: ReportInput) -> tuple[tuple[Load, Estimate | None], ...]:
-    return tuple({v.key.load: v.drift for v in data.verdicts}.items())
 
 
 def leave_off(data: ReportInput) -> tuple[str, ...]:
@@ -153,14 +112,6 @@ def _at_most(overall: Overall) -> str:
     return f", and {loss:.1%} at most (at {cell_text(key)})"
 
 
-def ties(data: ReportInput) -> tuple[str, ...]:
-    return tuple(
-        f"{cell_text(v.key)}: {v.best.label} is not told apart from {listed(spec.label for spec in v.ties)}."
-        for v in data.verdicts
-        if v.ties
-    )
-
-
 def decisive(verdict: Verdict) -> Comparison | None:
     """The comparison a verdict rests on: the advised setting's, or the best of those that did not beat off."""
     # N by load is judged over all loads; at one of them it is one N, which stands here itself.
@@ -186,6 +137,18 @@ def _gain_range(data: ReportInput) -> str:
     if low is high:
         return f"{gain}: {ratio(high.ratio)}."
     return f"{gain}: {ratio(low.ratio)} ({cell_text(low.key)}) to {ratio(high.ratio)} ({cell_text(high.key)})."
+
+
+def _read(best: Comparison) -> str:
+    """How the best of what is not advised is to be read."""
+    assert best.ratio is not None
+    if best.lossy:
+        return "but its output is not the target's"
+    if best.ratio.high < 1:
+        return "so even that one loses"
+    if best.ratio.low <= 1:
+        return "an interval that includes no change"
+    return "which is not believed: the table below says why"
 
 
 def _value(item: Comparison | Verdict) -> float:

@@ -16,11 +16,14 @@ from tuner.decide.workload_rules import evidence_findings, workload_findings
 from tuner.engines import engine_for
 from tuner.engines.environments import Environment, as_stored, known_defects
 from tuner.errors import EngineError
+from tuner.measure.lossless import Verified
 from tuner.measure.records import Trial
 from tuner.report.advice import headline
 from tuner.report.alpha_files import write_alpha_files
 from tuner.report.capacity import capacity_cautions
 from tuner.report.data import ReportInput
+from tuner.report.drift import drift_caution
+from tuner.report.engine_cautions import correction_text, engine_cautions
 from tuner.report.engines import engines_page, winner
 from tuner.report.lossless_text import study_line
 from tuner.report.recommendation_json import recommendation_json
@@ -88,6 +91,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         raise EngineError(f"{environment.name} has no measured cell without speculation: {_first_failure(trials)}")
     recommendation = recommend(evidence)
     make = schedule_maker(environment, resolved.target, launch_options(workload, environment.name))
+    verified = verdicts(store, environment.name)
     return ReportInput(
         header=store.header,
         evidence=evidence,
@@ -99,19 +103,23 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         deploy=_deploy(environment, resolved.target, evidence, workload),
         status=_status(store, trials),
         cautions=(
+            *filter(None, [drift_caution(evidence, recommendation.verdicts)]),
             *cautions(evidence, environment, resolved),
+            *engine_cautions(trials),
             *(finding.text for finding in workload_findings(workload)),
             *(finding.text for finding in evidence_findings(evidence, workload.sampling.temperatures)),
             *capacity_cautions(trials, workload.traffic.max_output_tokens),
+            *(f"{environment.name}: {correction_text(name)}" for name in environment.corrections),
         ),
-        losslessness=_losslessness(store, environment, recommendation),
+        losslessness=_losslessness(verified, recommendation),
+        verified=verified,
         records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
 
 
-def _losslessness(store: StudyStore, environment: Environment, advice: Recommendation) -> str | None:
+def _losslessness(verified: Mapping[SpecConfig, Verified], advice: Recommendation) -> str | None:
     advised = dict.fromkeys([advice.overall.best, *(verdict.best for verdict in advice.verdicts)])
-    return study_line(verdicts(store, environment.name), tuple(advised))
+    return study_line(verified, tuple(advised))
 
 
 def _deploy(
@@ -135,9 +143,7 @@ def _first_failure(trials: Sequence[Trial]) -> str:
 
 
 def cautions(evidence: Evidence, environment: Environment, resolved: Resolved) -> Iterator[str]:
-    """What a reader must know before believing the figures: corrections, defects, findings, what was left out."""
-    for name in environment.corrections:
-        yield f"{environment.name} runs with the correction {name}: deploy an engine that has it too"
+    """What a reader must know before believing the figures: defects, findings, what was left out."""
     for defect in known_defects(environment):
         yield f"{environment.name}: {defect}"
     yield from (text for engine, text in resolved.cautions if engine == environment.name)

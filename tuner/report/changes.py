@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner.decide.rank import Verdict
-from tuner.measure.summary import CellSummary
-from tuner.report.advice import decisive
+from tuner.measure.records import CellKey
+from tuner.report.advice import decisive, gain_word
 from tuner.report.data import ReportInput
-from tuner.report.derived import BreakEvenPoint, break_even_point
-from tuner.report.figures import cell_text, figure, listed, loads_text
+from tuner.report.derived import BreakEvenPoint
+from tuner.report.figures import cell_text, cells_text, figure, listed, loads_text
+from tuner.report.step_account import step_account
+from tuner.report.ties import could_part
+from tuner.spec.speculation import LOOKUP_METHODS
 
 
 def what_would_change(data: ReportInput) -> tuple[str, ...]:
-    return (*_acceptance(data), *_ties(data), *_outside(data))
+    return (*_acceptance(data), *could_part(data), *_outside(data))
 
 
 def measured_range(data: ReportInput) -> str:
@@ -26,7 +28,10 @@ def measured_range(data: ReportInput) -> str:
 
 
 def alpha_text(point: BreakEvenPoint) -> str:
-    """The break-even alpha with its interval; why not, where there is none."""
+    """The break-even alpha with its interval; why not, where there is none. Lookups draft in some steps only: no alpha
+    is set against theirs."""
+    if point.spec.method in LOOKUP_METHODS:
+        return ""
     if not point.alpha_defined:
         return "not defined (one alpha does not give its tau)"
     value, low, high = (None if a is None else f"{a:.3f}" for a in point.alpha)
@@ -35,35 +40,39 @@ def alpha_text(point: BreakEvenPoint) -> str:
     return f"{value} [{low}, {high or 'none'}], n = {point.tau.n}"
 
 
+#: What acceptance cannot tell, by what was found: step times that do not come to what was measured.
+UNTOLD = {
+    "undefined": "a verify step was measured quicker than a plain one, which is noise or drift, so no break-even is "
+    "defined: go by the measured",
+    "contradicts": "step times do not explain what was measured: go by the measured",
+    "pays": "by its step times it pays already, but its measured gain is not believed; more requests or a quieter "
+    "machine would tell, not a better draft: go by the measured",
+}
+
+
 def _acceptance(data: ReportInput) -> Iterator[str]:
-    """One sentence a cell: how far acceptance may fall, or must rise."""
+    """How far acceptance may fall, or must rise: a sentence a cell; a sentence a setting where it cannot tell."""
+    untold: dict[tuple[str, str], list[CellKey]] = {}
     for verdict in data.verdicts:
-        found = _point(data, verdict)
-        if found is None:
+        rests_on = decisive(verdict)
+        account = step_account(data, rests_on) if rests_on else None
+        if account is None:
             continue
-        point, cell = found
+        point = account.point
+        pays = account.reading == "agrees" and account.gain > 1 and not verdict.on
+        reading: str = "pays" if pays else account.reading
+        if reading in UNTOLD:
+            untold.setdefault((point.spec.label, reading), []).append(verdict.key)
+            continue
         alpha = f", alpha {alpha_text(point)}" if point.alpha_defined else ""
         turns = "stops paying below" if verdict.on else "begins to pay above"
         yield (
-            f"{cell_text(verdict.key)}: {point.spec.label} {turns} tau {figure(point.tau)}{alpha}; measured tau "
-            f"{figure(cell.tau)}."
+            f"{cell_text(verdict.key)}: {point.spec.label} {turns} tau {figure(point.tau, decimals=2)}{alpha}; "
+            f"measured tau {figure(account.tau, decimals=2)}."
         )
-
-
-def _point(data: ReportInput, verdict: Verdict) -> tuple[BreakEvenPoint, CellSummary] | None:
-    rests_on = decisive(verdict)
-    one = data.evidence.best_trial(rests_on.spec, verdict.key) if rests_on else None
-    point = break_even_point(data.evidence, one, verdict.key) if one else None
-    return (point, one.cells[verdict.key]) if point and one else None
-
-
-def _ties(data: ReportInput) -> Iterator[str]:
-    for verdict in data.verdicts:
-        if verdict.ties:
-            yield (
-                f"{cell_text(verdict.key)}: more requests could part {verdict.best.label} from "
-                f"{listed(spec.label for spec in verdict.ties)}, which are tied now."
-            )
+    keys = [v.key for v in data.verdicts]
+    for (label, reading), where in untold.items():
+        yield f"{label} at {cells_text(where, keys)}: {UNTOLD[reading]} {gain_word(data)}."
 
 
 def _outside(data: ReportInput) -> Iterator[str]:

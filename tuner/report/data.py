@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.predict import Prediction
@@ -11,6 +11,7 @@ from tuner.decide.rank import Recommendation, Verdict
 from tuner.decide.schedule_verdict import ScheduleVerdict
 from tuner.decide.tasks import TaskAdvice
 from tuner.engines.environments import Environment, as_stored
+from tuner.measure.lossless import Verified
 from tuner.run.study_header import StudyHeader
 from tuner.spec.speculation import OFF, SpecConfig
 from tuner.spec.workload import Workload
@@ -25,6 +26,7 @@ class ReportInput:
     `losslessness`: one sentence on whether output is still the target's; None: not verified in this study.
     `records`: where the stored records lie; None: beside the report. `schedules`: what N by load came to, by arm.
     `tasks`: advice for each task alone; empty where there is one only. `left_to_try`: the launch that would be next.
+    `verified`: what `losslessness` is a sentence of, by setting.
     """
 
     header: StudyHeader
@@ -39,6 +41,7 @@ class ReportInput:
     schedules: tuple[ScheduleVerdict, ...] = ()
     tasks: tuple[TaskAdvice, ...] = ()
     left_to_try: str | None = None
+    verified: Mapping[SpecConfig, Verified] = field(default_factory=dict)
 
     @property
     def workload(self) -> Workload:

@@ -7,6 +7,8 @@ import shlex
 from tuner.report.advice import advice
 from tuner.report.command import command_lines
 from tuner.report.data import ReportInput
+from tuner.report.differences import differences
+from tuner.report.engine_cautions import correction_text
 from tuner.spec.speculation import SGLANG_SCHEDULE, SpecConfig
 
 #: N by load for SGLang, which reads it from a file: it lies beside the script.
@@ -52,6 +54,7 @@ def _comments(data: ReportInput, spec: SpecConfig) -> list[str]:
     ]
     if env:
         facts.append(f"Run it in an environment with {env.engine} {env.version} (measured: {env.name}, {env.device}).")
-        facts += [f"The measured environment has this correction, and needs it: {c}" for c in env.corrections]
+        facts += [f"{env.name}: {correction_text(name)}." for name in env.corrections]
+    facts += differences(data, spec)
     facts.append('Further flags on the command line are passed on, e.g. "./launch.sh --port 8080".')
     return [f"# {' '.join(fact.split())}" for fact in facts]

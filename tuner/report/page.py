@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.report import fact_tables, measured_tables, verdict_tables
-from tuner.report.advice import headline, how_sure, leave_off, one_setting, ties, verdict_word
+from tuner.report.advice import headline, leave_off, one_setting, verdict_word
 from tuner.report.changes import what_would_change
 from tuner.report.data import ReportInput
+from tuner.report.differences import differences
 from tuner.report.launch_script import shell_block
+from tuner.report.lossless_table import lossless_table
+from tuner.report.lossless_text import summary
 from tuner.report.rendering import render
+from tuner.report.sureness import how_sure
 from tuner.report.tasks_text import task_lines, task_table
+from tuner.report.ties import ties
 from tuner.report.turns_text import schedule_lines, schedule_table, turn_lines
 from tuner.report.why import steps, why
 
@@ -26,12 +31,14 @@ def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
         "plots": plots,
         "headline": headline(data),
         "one_setting": one_setting(data) if verdict_word(data) != "undecided" else "",
-        "how_sure": how_sure(data),
+        "how_sure": how_sure(data, summary(data.verified, f"{data.header.name}.yaml")),
+        "lossless_table": lossless_table(data.verified),
         "cautions": data.cautions,
         "most_cautions": MOST_CAUTIONS,
         "ties": ties(data),
         "leave_off": leave_off(data),
         "launches": launches(data),
+        "differences": differences(data, data.recommendation.overall.best),
         "environment": data.environment,
         "objective": data.evidence.objective,
         "what_would_change": what_would_change(data),

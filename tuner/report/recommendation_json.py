@@ -11,12 +11,14 @@ from tuner.decide.schedule_verdict import ScheduleVerdict
 from tuner.decide.tasks import TaskAdvice
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Estimate
-from tuner.report.advice import headline, how_sure, verdict_word
+from tuner.report.advice import headline, verdict_word
 from tuner.report.calibration import confirmations
 from tuner.report.changes import what_would_change
 from tuner.report.data import ReportInput
-from tuner.report.derived import BreakEvenPoint, break_even_point
+from tuner.report.derived import BreakEvenPoint
 from tuner.report.redact import shown_argv
+from tuner.report.step_account import step_account
+from tuner.report.sureness import how_sure
 from tuner.report.turns_text import turn_lines
 from tuner.report.why import steps, why
 from tuner.spec.speculation import SpecConfig
@@ -133,7 +135,9 @@ def _schedule(told: ScheduleVerdict) -> Json:
 def _comparison(data: ReportInput, comparison: Comparison) -> Json:
     one = data.evidence.best_trial(comparison.spec, comparison.key)
     cell = one.cells[comparison.key] if one else None
-    point = break_even_point(data.evidence, one, comparison.key) if one and not comparison.spec.is_off else None
+    account = None if comparison.spec.is_off else step_account(data, comparison)
+    # Below 1 it is noise or drift, and no target.
+    defined = account is not None and account.reading != "undefined"
     return {
         "config": config(comparison.spec),
         "ratio": estimate(comparison.ratio),
@@ -145,7 +149,7 @@ def _comparison(data: ReportInput, comparison: Comparison) -> Json:
         "throughput_tok_s": estimate(cell.throughput_tok_s if cell else None),
         "tau": estimate(cell.tau if cell else None),
         "alpha": estimate(cell.alpha if cell else None),
-        "break_even": _break_even(point) if point else None,
+        "break_even": _break_even(account.point) if account and defined else None,
     }
 
 

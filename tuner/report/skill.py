@@ -6,13 +6,17 @@ from typing import Any
 
 import yaml
 
-from tuner.report.advice import advice, decisive, headline, how_sure, leave_off, one_setting, ties, verdict_word
+from tuner.report.advice import advice, headline, leave_off, one_setting, verdict_word
 from tuner.report.changes import measured_range, what_would_change
 from tuner.report.data import ReportInput
+from tuner.report.differences import differences
 from tuner.report.fact_tables import workload_yaml
+from tuner.report.figures import cells_text
 from tuner.report.page import environment_text, launches
 from tuner.report.rendering import render
+from tuner.report.sureness import how_sure
 from tuner.report.tasks_text import task_lines, task_table
+from tuner.report.ties import ties
 from tuner.report.turns_text import schedule_lines, turn_lines
 from tuner.report.verdict_tables import break_even_table, verdict_table
 from tuner.report.why import why
@@ -35,11 +39,13 @@ def skill(data: ReportInput) -> str:
         "verdict_table": verdict_table(data),
         "strategy": _strategy(data),
         "launches": launches(data),
+        "differences": differences(data, data.recommendation.overall.best),
+        "speculates": any(not spec.is_off for spec in data.advised),
         "turns": turn_lines(data),
         "schedule_lines": [line.replace("**", "") for line in schedule_lines(data)],
         "task_table": task_table(data),
         "task_lines": task_lines(data),
-        "break_even_table": break_even_table(data, _decisive(data)),
+        "break_even_table": break_even_table(data),
         "how_sure": how_sure(data),
         "cautions": data.cautions,
         "what_would_change": what_would_change(data),
@@ -72,14 +78,15 @@ def _when(data: ReportInput) -> list[str]:
     return [
         f"Serving {data.workload.model} with {environment_text(data)} on a machine like the measured one "
         f"({data.header.host.cpu}, {data.header.host.cores} cores{_gpus(data)}).",
-        f"Traffic like the measured one: {measured_range(data)}.",
+        f"Traffic like the measured one, which is what this advice applies to: {measured_range(data)}.",
     ]
 
 
 def _when_not(data: ReportInput) -> list[str]:
     lines = list(leave_off(data))
     if verdict_word(data) == "off":
-        lines.append("At every load and temperature below: the last column of the table says why.")
+        where = cells_text([v.key for v in data.verdicts], ())
+        lines.append(f"Do not turn speculation on at {where}: the table below says why.")
     lines.append("Loads, temperatures, prompts, models, drafts or engine versions other than those: measure again.")
     if data.losslessness is None:
         lines.append("Where output must be proven to be the target's own: that was not verified in this study.")
@@ -92,11 +99,6 @@ def _strategy(data: ReportInput) -> list[str]:
     if all(spec.is_off for spec in data.advised):
         lines.append("Serve without speculation: the plain command below.")
     return lines + [f"Tie: {line}" for line in ties(data)]
-
-
-def _decisive(data: ReportInput) -> tuple[SpecConfig, ...]:
-    """The settings that any cell's verdict rests on."""
-    return tuple(dict.fromkeys(found.spec for verdict in data.verdicts if (found := decisive(verdict))))
 
 
 def _described(spec: SpecConfig) -> str:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from tuner.decide.rank import Verdict
+from tuner.decide.rank import Comparison, Verdict
 from tuner.measure.records import CellKey
 from tuner.measure.summary import CellSummary
-from tuner.report.advice import decisive, drifts_by_load
+from tuner.report.advice import decisive, verdict_word
 from tuner.report.calibration import confirmations
 from tuner.report.changes import alpha_text
 from tuner.report.data import ReportInput
-from tuner.report.derived import break_even_point
+from tuner.report.drift import drifts_by_load
 from tuner.report.figures import NOT_MEASURED, change, figure, moved, ms, ratio
+from tuner.report.step_account import StepAccount, step_account
 from tuner.report.tables import Table, table
-from tuner.spec.speculation import OFF, SpecConfig
+from tuner.spec.speculation import LOOKUP_METHODS, OFF, SpecConfig
 
 RATIO_COLUMN = {"tpot_p50": "speed-up (TPOT p50)", "throughput": "throughput over off", "goodput": "goodput over off"}
+#: Why there is no break-even: a step cannot be quicker than a plain one.
+BELOW_1 = "below 1: not defined"
+READINGS = {
+    "agrees": "yes",
+    "contradicts": "no: go by the measured one",
+    "undefined": "no: go by the measured one",
+}
 
 
 def verdict_table(data: ReportInput) -> Table:
     """A row a cell: what to do, and the comparison that decides it."""
     gain = RATIO_COLUMN[data.evidence.objective]
     columns = (
-        "load", "temperature", "advice", "decided by", gain, "TPOT p50 off, ms", "TPOT p50 with it, ms", "why",
+        "load", "temperature", "advice", "closest rival" if verdict_word(data) == "off" else "decided by", gain,
+        "TPOT p50 off, ms", "TPOT p50 with it, ms", "why",
     )  # fmt: skip
     return table(columns, (_verdict_row(data, verdict) for verdict in data.verdicts))
 
@@ -38,26 +45,18 @@ def slo_table(data: ReportInput) -> Table:
     return table(("load", "temperature", "setting", "n", "objectives missed"), rows)
 
 
-def break_even_table(data: ReportInput, among: Collection[SpecConfig] | None = None) -> Table:
-    """tau and alpha at which each configuration would just pay, beside the measured ones. `among`: None is all."""
+def break_even_table(data: ReportInput) -> Table:
+    """tau and alpha at which each setting would just pay, beside the measured ones and the measured gain. Lookups have
+    no alpha to be compared; where nothing else was tried its columns are left out."""
+    gain = RATIO_COLUMN[data.evidence.objective]
+    tried = [c for verdict in data.verdicts for c in verdict.comparisons if not c.spec.is_off]
+    with_alpha = any(c.spec.method not in LOOKUP_METHODS for c in tried)
+    alphas = ("break-even alpha", "measured alpha") if with_alpha else ()
     columns = (
-        "load", "temperature", "setting", "break-even tau", "measured tau", "break-even alpha", "measured alpha",
-        "tau over break-even",
+        "load", "temperature", "setting", "break-even tau", "measured tau", *alphas, "tau over break-even", gain,
+        "step times explain it",
     )  # fmt: skip
-    rows = []
-    for key in data.evidence.keys:
-        for spec in data.evidence.specs() if among is None else among:
-            one = None if spec.is_off else data.evidence.best_trial(spec, key)
-            point = break_even_point(data.evidence, one, key) if one else None
-            if one is None or point is None:
-                continue
-            cell = one.cells[key]
-            over = change(cell.tau.value / point.tau.value - 1) if cell.tau else NOT_MEASURED
-            taus = (figure(point.tau, decimals=3), figure(cell.tau, decimals=3))
-            rows.append(
-                (*place(key), spec.label, *taus, alpha_text(point), figure(cell.alpha, decimals=3), over)
-            )  # fmt: skip
-    return table(columns, rows)
+    return table(columns, (_break_even_row(data, c, with_alpha) for c in tried))
 
 
 def prediction_table(data: ReportInput) -> Table:
@@ -74,7 +73,7 @@ def prediction_table(data: ReportInput) -> Table:
 
 def drift_table(data: ReportInput) -> Table:
     """Off at the start and at the end, wherever it was measured twice."""
-    drifts = dict(drifts_by_load(data))
+    drifts = dict(drifts_by_load(data.verdicts))
     rows = []
     for key in data.evidence.keys:
         runs = [one.cells[key] for one in data.evidence.baselines if key in one.cells]
@@ -89,6 +88,32 @@ def place(key: CellKey) -> tuple[str, str]:
     return key.load.text, f"{key.temperature:g}"
 
 
+def _break_even_row(data: ReportInput, compared: Comparison, with_alpha: bool) -> tuple[str, ...]:
+    account, cell = step_account(data, compared), _cell(data, compared.spec, compared.key)
+    defined = account is not None and account.reading != "undefined"
+    alphas = (NOT_MEASURED if account is None else BELOW_1, figure(cell.alpha if cell else None, decimals=3))
+    if account is not None and defined:
+        alphas = (alpha_text(account.point), alphas[1])
+    if compared.spec.method in LOOKUP_METHODS:
+        alphas = ("", "")
+    return (
+        *place(compared.key),
+        compared.spec.label,
+        _break_even_tau(account),
+        figure(cell.tau if cell else None, decimals=2),
+        *(alphas if with_alpha else ()),
+        NOT_MEASURED if account is None else f"{account.gain:.2f}x" if defined else BELOW_1,
+        ratio(compared.ratio),
+        "" if account is None else READINGS[account.reading],
+    )
+
+
+def _break_even_tau(account: StepAccount | None) -> str:
+    if account is None:
+        return NOT_MEASURED
+    return BELOW_1 if account.reading == "undefined" else figure(account.point.tau, decimals=2)
+
+
 def _verdict_row(data: ReportInput, verdict: Verdict) -> tuple[str, ...]:
     rests_on = decisive(verdict)
     off = _cell(data, OFF, verdict.key)
@@ -96,7 +121,7 @@ def _verdict_row(data: ReportInput, verdict: Verdict) -> tuple[str, ...]:
     return (
         *place(verdict.key),
         f"**{verdict.best.label}**" if verdict.on else "**leave off**",
-        rests_on.spec.label if rests_on else NOT_MEASURED,
+        _rival(data, verdict, rests_on),
         ratio(rests_on.ratio) if rests_on else NOT_MEASURED,
         ms(off.tpot_p50_s) if off else NOT_MEASURED,
         ms(on.tpot_p50_s) if on else NOT_MEASURED,
@@ -107,6 +132,14 @@ def _verdict_row(data: ReportInput, verdict: Verdict) -> tuple[str, ...]:
 def _cell(data: ReportInput, spec: SpecConfig, key: CellKey) -> CellSummary | None:
     one = data.evidence.best_trial(spec, key)
     return one.cells[key] if one else None
+
+
+def _rival(data: ReportInput, verdict: Verdict, rests_on: Comparison | None) -> str:
+    """Where off is the advice nothing else decided: the setting named came closest."""
+    if rests_on is None:
+        return NOT_MEASURED
+    closest = not verdict.on and verdict_word(data) != "off"
+    return f"closest rival: {rests_on.spec.label}" if closest else rests_on.spec.label
 
 
 def _yes(value: bool) -> str:

@@ -1,4 +1,5 @@
-"""Why the advice is what it is: what a verify step emits and what it costs; and how the study came to it."""
+"""Why the advice is what it is: what a verify step emits and what it costs, where that comes to what was measured; and
+how the study came to it."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from tuner.decide.rank import Comparison
 from tuner.measure.records import Trial
 from tuner.report.advice import decisive, verdict_word
 from tuner.report.data import ReportInput
-from tuner.report.derived import break_even_point
-from tuner.report.figures import cell_text, ratio
+from tuner.report.figures import cell_text, listed, ratio
+from tuner.report.step_account import explains, step_account
 from tuner.spec.speculation import SpecConfig
 
 
@@ -18,7 +19,7 @@ def why(data: ReportInput) -> tuple[str, ...]:
     spec = _shown(data)
     seen = [c for v in data.verdicts for c in v.comparisons if c.spec == spec and c.ratio]
     seen.sort(key=lambda c: -(c.ratio.value if c.ratio else 0.0))
-    return tuple(line for one in dict.fromkeys((seen[0], seen[-1])) if (line := _line(data, one)) is not None)
+    return tuple(_line(data, one) for one in dict.fromkeys((seen[0], seen[-1])))
 
 
 def steps(data: ReportInput) -> tuple[str, ...]:
@@ -35,17 +36,42 @@ def _shown(data: ReportInput) -> SpecConfig:
     return max(found, key=lambda c: c.ratio.value if c.ratio else 0.0).spec
 
 
-def _line(data: ReportInput, shown: Comparison) -> str | None:
-    one = data.evidence.best_trial(shown.spec, shown.key)
-    point = break_even_point(data.evidence, one, shown.key) if one else None
-    tau = one.cells[shown.key].tau if one else None
-    if point is None or tau is None:
-        return None
+def _line(data: ReportInput, shown: Comparison) -> str:
+    account = step_account(data, shown)
+    where = cell_text(shown.key)
+    if account is None or not explains(account, shown):
+        return f"{where}: {_as_measured(data, shown)}."
     return (
-        f"{cell_text(shown.key)}: with {shown.spec.label} a step emits {tau.value:.2f} tokens and takes "
-        f"{point.tau.value:.2f} times as long as a plain one; it pays where the first is larger. Measured: "
+        f"{where}: with {shown.spec.label} a step emits {account.tau.value:.2f} tokens and takes "
+        f"{account.point.tau.value:.2f} times as long as a plain one; it pays where the first is larger. Measured: "
         f"{ratio(shown.ratio)}."
     )
+
+
+def _as_measured(data: ReportInput, shown: Comparison) -> str:
+    """What the requests themselves say, where step times do not come to it."""
+    assert shown.ratio is not None
+    label, value = shown.spec.label, shown.ratio.value
+    if shown.lossy:
+        return f"{label} measured {ratio(shown.ratio)}, and is not advised: {shown.lossy}"
+    if shown.missed_slos:
+        return f"{label} measured {ratio(shown.ratio)}, and misses the SLO ({'; '.join(shown.missed_slos)})"
+    if shown.believed or shown.ratio.high < 1:
+        return f"{label} measured {ratio(shown.ratio)}; step times do not explain it"
+    if value <= 1:
+        return f"{label} looks slower at {ratio(shown.ratio)}, but its interval holds 1: it is not told apart from off"
+    return f"{label} looks {value:.2f}x as good as off, but {listed(_doubts(data, shown))}: it is not believed"
+
+
+def _doubts(data: ReportInput, shown: Comparison) -> list[str]:
+    """Why a gain above 1 is not believed."""
+    assert shown.ratio is not None
+    found, drift = [], next((v.drift for v in data.verdicts if v.key == shown.key), None)
+    if shown.ratio.low <= 1:
+        found.append(f"its interval [{shown.ratio.low:.2f}, {shown.ratio.high:.2f}] (n = {shown.ratio.n}) holds 1")
+    if drift is not None and abs(drift.value - 1) >= shown.ratio.value - 1:
+        found.append(f"off itself moved by {abs(drift.value - 1):.1%} between its two runs")
+    return found or ["that is no more than chance and a relaunch may give"]
 
 
 def _step(trial: Trial) -> str:

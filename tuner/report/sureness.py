@@ -1,0 +1,58 @@
+"""How sure the advice is, in sentences: pairs, drift, the luck of a launch, predictions, what is missing."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.decide.launch_luck import PRIOR_SD, launch_luck
+from tuner.report.advice import OBJECTIVES
+from tuner.report.calibration import confirmations, worst_error
+from tuner.report.data import ReportInput
+from tuner.report.drift import drift_sentence, largest_move
+from tuner.report.figures import cell_text, change
+
+
+def how_sure(data: ReportInput, output: str | None = None) -> tuple[str, ...]:
+    """What stands behind the advice, and what does not. `output`: other words on whether it is still the target's."""
+    ratios = [c.ratio for v in data.verdicts for c in v.comparisons if c.ratio]
+    lines = []
+    if ratios:
+        least, most = min(r.n for r in ratios), max(r.n for r in ratios)
+        pairs = f"{least}" if least == most else f"{least} to {most}"
+        lines.append(
+            f"Every gain is a ratio over {pairs} requests that both arms ran with the same prompts; in brackets its "
+            "95 percent interval from a bootstrap over requests."
+        )
+    lines.append(drift_sentence(data.evidence, data.verdicts))
+    lines.append(_relaunch(data))
+    worst = worst_error(confirmations(data.evidence))
+    if worst:
+        lines.append(
+            f"What was predicted of a setting before its launch missed mean TPOT by {change(worst.error)} at most "
+            f"({worst.spec.label}, {cell_text(worst.key)})."
+        )
+    if data.status != "complete":
+        lines.append(
+            f"The study is not complete ({data.status}): settings it did not reach could still be better.{_more(data)}"
+        )
+    lines.append(f"Output still the target's: {output or data.losslessness or 'not verified in this study'}.")
+    return tuple(lines)
+
+
+def _relaunch(data: ReportInput) -> str:
+    move, objective = largest_move(data.verdicts), OBJECTIVES[data.evidence.objective]
+    source = f"the {PRIOR_SD:.0%} that is held beforehand" + (f" and off's drift of {move} at most" if move else "")
+    return (
+        "Each setting but off was launched once, on one machine, and the intervals hold the spread between requests. "
+        f"A relaunch alone is held to move {objective} by {launch_luck(data.evidence):.1%} (one standard deviation, "
+        f"from {source}): smaller gains are not believed."
+    )
+
+
+def _more(data: ReportInput) -> str:
+    """The command that goes on, where the minutes ended the study."""
+    if "minutes of the budget" not in data.status:
+        return ""
+    minutes = math.ceil(2 * data.workload.budget.minutes / 10) * 10
+    again = f"`tuner recommend {data.header.name}.yaml --resume --minutes {minutes}`"
+    return f" It goes on from here with {again} (the budget was {data.workload.budget.minutes:g} minutes)."
