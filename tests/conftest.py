@@ -39,22 +39,21 @@ SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}
 
 
 #: Tests that start an engine: one engine at a time, and its tests one after another.
-ENGINES = ("real_vllm", "real_sglang")
+ENGINES = ("vllm", "sglang")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engines", choices=("only", "without"), help="tests that start a real engine: only, or without")
+    parser.addoption("--engine", choices=(*ENGINES, "none"), help="only tests that start this real engine, or none")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of its own
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    asked = config.getoption("--engines")
+    asked = config.getoption("--engine")
+    if asked is None:
+        return
     kept, left = [], []
     for item in items:
-        engine = next((name for name in ENGINES if item.get_closest_marker(name)), None)
-        if engine is not None:
-            item.add_marker(pytest.mark.xdist_group(engine))
-        (kept if asked is None or (engine is not None) == (asked == "only") else left).append(item)
+        engine = next((name for name in ENGINES if item.get_closest_marker(f"real_{name}")), "none")
+        (kept if engine == asked else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 
