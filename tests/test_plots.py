@@ -19,7 +19,8 @@ from tuner.decide.rank import recommend
 from tuner.measure.records import CellKey, Load
 from tuner.report.derived import temperature_positions
 from tuner.report.drawing import png
-from tuner.report.plots import acceptance_plot, speedup_plot, tpot_plot
+from tuner.report.plots import acceptance_plot, speedup_plot
+from tuner.report.tpot_plot import tpot_plot
 from tuner.spec.speculation import OFF, SpecConfig
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cells import C1T0, off_trial, spec_trial
-from study_fixture import NGRAM, Truth, study_evidence, study_report
+from study_fixture import ARMS, NGRAM, Truth, study_evidence, study_header, study_report, study_trials
 
-from tuner.decide.evidence import Evidence, gather
-from tuner.decide.tasks import TaskAdvice, advice_by_task
+from tuner.decide.evidence import gather
+from tuner.decide.tasks import advice_by_task
 from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION
 from tuner.measure.lossless import Verified
 from tuner.measure.records import Cell, Trial
 from tuner.report.advice import headline
+from tuner.report.build import report_study
 from tuner.report.changes import what_would_change
 from tuner.report.data import ReportInput
 from tuner.report.differences import differences
@@ -29,6 +32,8 @@ from tuner.report.tasks_text import task_lines
 from tuner.report.ties import ties
 from tuner.report.verdict_tables import break_even_table, verdict_table
 from tuner.report.why import why
+from tuner.run.start import RESOLVED, Resolved
+from tuner.run.store import StudyStore
 from tuner.spec.speculation import OFF, SpecConfig
 
 E2 = SpecConfig("eagle3", n=2, draft="head")
@@ -180,6 +185,37 @@ def test_warnings_that_bear_on_speculation_are_lifted_once_with_their_launches()
     ]
 
 
+def stored(folder: Path, trials: Sequence[Trial], correction: str) -> StudyStore:
+    """A study on the disk, as a run of the command leaves it."""
+    header = study_header()
+    environments = ({**header.environments[0], "corrections": [correction]},)
+    with StudyStore.create(folder, dataclasses.replace(header, environments=environments)) as store:
+        store.note(RESOLVED, **Resolved("/models/smollm2-135m", ARMS, ()).to_dict())
+        for trial in trials:
+            store.trial_started(trial.number, trial.spec, trial.engine, trial.role, trial.why, trial.command, trial.env)
+            store.trial_ready(trial.number, 1.0, trial.facts)
+            for cell in trial.cells:
+                store.cell_done(trial.number, cell)
+            store.trial_ended(trial.number, trial.status, trial.facts)
+        store.study_ended("complete")
+    return StudyStore.read(folder)
+
+
+def test_a_report_made_from_the_disk_warns_of_drift_first_and_of_a_correction_last(tmp_path: Path) -> None:
+    truth = Truth(measured=4, concurrency=(1,), temperatures=(0.0,), drift=1.3, failed=False)
+    trials = [trial for trial in study_trials(truth) if trial.ok]
+    warned = dataclasses.replace(trials[1].facts, warnings=("logit_bias won't work with speculative decoding.",))
+    trials[1] = dataclasses.replace(trials[1], facts=warned)
+    store = stored(tmp_path / "study", trials, EXPAND_CORRECTION)
+    report_study(store, tmp_path / "outputs")
+    cautions = json.loads((tmp_path / "outputs" / "recommendation.json").read_text())["cautions"]
+    assert cautions[0].startswith(
+        "Off itself moved between its first and its last run: concurrency 1 (temperature 0) -2"
+    )
+    assert "the engine warned (launch 2): logit_bias won't work with speculative decoding." in cautions
+    assert cautions[-1] == f"vllm-cpu: {correction_text(EXPAND_CORRECTION)}"
+
+
 def test_a_correction_says_when_it_matters_and_how_to_have_it() -> None:
     said = correction_text(EXPAND_CORRECTION)
     assert EXPAND_CORRECTION in said
@@ -241,27 +277,15 @@ def test_launch_script_and_skill_list_what_was_measured_and_is_not_deployed(tmp_
     assert "Prefix caching was off while measuring; below it is at the engine's default." in lines
     assert "Measured on loopback with a random API key; below no key, host or port is set." in lines
     best = data.recommendation.overall.best
-    script = str(launch_script(data))
+    script, advice = str(launch_script(data)), skill(data)
     for line in differences(data, best):
         assert f"# {line}" in script
-        assert f"- {line}" in skill(data)
+        assert f"- {line}" in advice
     assert differences(dataclasses.replace(data, deploy={}), OFF) == ()
 
 
-def test_one_task_that_can_be_judged_is_shown_and_none_leaves_no_section() -> None:
-    evidence = study_evidence(Truth(measured=12, concurrency=(1,), temperatures=(0.0,), failed=False))  # 4 of each task
-    data = study_report(evidence)
-    assert "## By task" not in page(data, NO_PLOTS)  # no task was judged: nothing to print
-    assert task_lines(data) == ()
-    alone = tuple(one for one in advice_by_task(evidence, data.recommendation.overall.best) if one.task == "chat")
-    assert isinstance(alone[0], TaskAdvice)
-    text = page(dataclasses.replace(data, tasks=alone), NO_PLOTS)
-    assert "| chat | 33% |" in text.split("## By task")[1]
-    assert "Every task by itself" not in text
-
-
 def test_a_task_is_judged_though_the_others_have_too_few_prompts() -> None:
-    """Five requests, of chat, code, json, chat, code: with four chat ones and one of code, chat alone is judged."""
+    """Six requests of chat and two of code: chat alone is judged, and code is named."""
 
     def renamed(trial: Trial) -> Trial:
         def named(cell: Cell) -> Cell:
@@ -271,9 +295,21 @@ def test_a_task_is_judged_though_the_others_have_too_few_prompts() -> None:
 
         return dataclasses.replace(trial, cells=tuple(named(cell) for cell in trial.cells))
 
-    evidence: Evidence = gather([renamed(off_trial(PLAIN)), renamed(QUICK)], "tpot_p50")
-    assert [(one.task, one.share) for one in advice_by_task(evidence, OFF)] == [("chat", 0.75)]
-    assert evidence.keys == (C1T0,)
+    data = told(renamed(off_trial(PLAIN)), renamed(QUICK))
+    assert data.evidence.keys == (C1T0,)
+    tasks = advice_by_task(data.evidence, OFF)
+    assert [(one.task, one.share) for one in tasks] == [("chat", 0.75)]
+    section = page(dataclasses.replace(data, tasks=tasks), NO_PLOTS).split("## By task")[1].split("\n## ")[0]
+    assert "| chat | 75% |" in section
+    assert "too few to judge by themselves: code." in section
+    assert "Every task" not in section
+
+
+def test_where_no_task_can_be_judged_there_is_no_section() -> None:
+    data = told(off_trial(PLAIN), QUICK)
+    assert data.tasks == ()
+    assert task_lines(data) == ()
+    assert "## By task" not in page(data, NO_PLOTS)
 
 
 def test_the_report_shows_n_and_power_of_what_was_verified_beside_the_speed_up() -> None:

@@ -39,7 +39,8 @@ def draw(data: ReportInput) -> dict[str, bytes | None]:
     """PNGs by file name; None where there is nothing to draw."""
     # matplotlib takes most of a second to import, and only reports need it.
     from tuner.report.drawing import png
-    from tuner.report.plots import acceptance_plot, speedup_plot, tpot_plot
+    from tuner.report.plots import acceptance_plot, speedup_plot
+    from tuner.report.tpot_plot import tpot_plot
     from tuner.report.tree_plot import tree_plot
 
     figures = {
