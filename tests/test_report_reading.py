@@ -15,6 +15,7 @@ from tuner.decide.evidence import gather
 from tuner.decide.tasks import advice_by_task
 from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION
 from tuner.measure.lossless import Verified
+from tuner.measure.lossless_sampled import PromptTest, SampledResult
 from tuner.measure.records import Cell, Trial
 from tuner.report.advice import headline
 from tuner.report.build import report_study
@@ -323,3 +324,15 @@ def test_the_report_shows_n_and_power_of_what_was_verified_beside_the_speed_up()
     assert "| setting | temperature | compared | result | smallest shift seen with probability 0.9 | power at a" in top
     assert "Output still the target's: ngram N=4 NOT LOSSLESS: unsafe for this workload: it died." in top
     assert "Output still the target's: a line." in skill(tested)
+
+
+def test_a_skill_says_what_a_weak_test_could_not_see() -> None:
+    """15 samples against 15 say next to nothing of a shift of 0.05."""
+    test = PromptTest("colours", 15, 15, 3.0, 3, 0.4, 0.1)
+    weak = SampledResult(1.0, 5, (test,), 3, 4, 0.01, 0.01, 0.4, 0.4, 0.6)
+    data = told(off_trial(PLAIN), QUICK)
+    assert "tuner verify" not in skill(data)
+    tested = {NGRAM: Verified("ngram N=4", sampled=(weak,), drafted=9)}
+    said = skill(dataclasses.replace(data, losslessness="a line", verified=tested)).split("## When not")[1]
+    assert "target's own: at temperature 1 only shifts above" in said.split("\n## ")[0]
+    assert "would show; run `tuner verify smollm2-chat-cpu.yaml` first." in said.split("\n## ")[0]

@@ -166,7 +166,11 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: 
     moved = abs(drift.value - 1) if drift else 0.0
     if best.ratio.value - 1 <= moved:
         return f"the best, {shown}, gains no more than off itself drifted between its two runs ({moved:.1%})"
-    return f"the best, {shown}, gains no more than two launches of one setting may differ by ({chance.luck:.1%})"
+    low = chance.widened(best.ratio).low
+    return (
+        f"the best, {shown}, gains no more than two launches of one setting may differ by: with a standard deviation "
+        f"of {chance.luck:.1%} between launches its interval begins at {low:.2f}x"
+    )
 
 
 def _why_on(ties: Sequence[SpecConfig]) -> str:

@@ -148,7 +148,7 @@ def _read(best: Comparison) -> str:
         return "so even that one loses"
     if best.ratio.low <= 1:
         return "an interval that includes no change"
-    return "which is not believed: the table below says why"
+    return "which is not believed: chance, drift or a relaunch may give as much"
 
 
 def _value(item: Comparison | Verdict) -> float:

@@ -73,16 +73,16 @@ def summary(tested: Mapping[SpecConfig, Verified], workload: str) -> str | None:
     sound = [spec.label for spec, one in tested.items() if one.passed and one.tested]
     if sound:
         parts.append(f"no difference found in {listed(sound)}")
-    unseen = _unseen([one for one in tested.values() if one.passed and one.tested])
-    if unseen:
-        parts.append(f"{unseen}: run `tuner verify {workload}` before relying on it")
+    if weak := unseen(tested):
+        parts.append(f"{weak}: run `tuner verify {workload}` before relying on it")
     return "; ".join(parts) or None
 
 
-def _unseen(sound: Sequence[Verified]) -> str:
-    """The temperatures at which a shift of SHIFT is more likely missed than seen, with the least that shows."""
+def unseen(tested: Mapping[SpecConfig, Verified]) -> str:
+    """The temperatures at which a shift of SHIFT is more likely missed than seen, with the least that shows; empty
+    where there are none."""
     weak: dict[float, list[float | None]] = {}
-    for one in sound:
+    for one in (one for one in tested.values() if one.passed and one.tested):
         for result in one.sampled:
             if not one.vacuous and one.trusted(result.temperature) and result.power() < WEAK:
                 weak.setdefault(result.temperature, []).append(result.caught)

@@ -12,6 +12,7 @@ from tuner.report.data import ReportInput
 from tuner.report.differences import differences
 from tuner.report.fact_tables import workload_yaml
 from tuner.report.figures import cells_text
+from tuner.report.lossless_text import unseen
 from tuner.report.page import environment_text, launches
 from tuner.report.rendering import render
 from tuner.report.sureness import how_sure
@@ -90,6 +91,11 @@ def _when_not(data: ReportInput) -> list[str]:
     lines.append("Loads, temperatures, prompts, models, drafts or engine versions other than those: measure again.")
     if data.losslessness is None:
         lines.append("Where output must be proven to be the target's own: that was not verified in this study.")
+    if weak := unseen(data.verified):
+        lines.append(
+            f"Where output must be proven to be the target's own: {weak}; run `tuner verify {data.header.name}.yaml` "
+            "first."
+        )
     return lines
 
 
