@@ -145,3 +145,12 @@ def test_a_setting_is_called_slower_only_where_off_was_measured_too(
     with pytest.raises(NotMeasured) as told:
         asyncio.run(asking)
     assert str(told.value) == sentence
+
+
+def test_a_study_whose_off_was_never_asked_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between off's last cell and its questions; the launch that makes up for it comes last."""
+    monkeypatch.setattr(gate, "off_answers", lambda *_: None)
+    spec, environment = SpecConfig("ngram", 2), SimpleNamespace(name="e")
+    asking = gate._verify(None, environment, spec, 2, None, None, None, None, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(NotMeasured, match="off's launch ended before it was asked"):
+        asyncio.run(asking)

@@ -78,7 +78,7 @@ async def _verify(
 ) -> None:  # fmt: skip
     off = off_answers(store, environment.name)
     if off is None:
-        return
+        raise NotMeasured("off's launch ended before it was asked, so there is nothing to hold the output against")
     gains = gains_over_off(question, store, environment.name, number)
     if not gains:
         raise NotMeasured(f"{spec.label} and off were measured in no cell in common: nothing can be advised of it")
