@@ -8,6 +8,7 @@ import itertools
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,6 +111,7 @@ class Job:
     seed: int | None
     ignore_eos: bool
     n_in: int
+    luck: str = ""
     top_k: int = -1
     top_p: float = 1.0
     arrived_s: float = field(default_factory=time.perf_counter)
@@ -145,15 +147,19 @@ class Machine:
         self._numbers = itertools.count(1)
         self._prefix_caching, self._greedy_always = prefix_caching, greedy_always
         self._seen: set[str] = set()
+        self._asked: Counter[str] = Counter()
         self._work = asyncio.Event()
 
     def submit(self, body: Mapping[str, Any], prompt: str, choice: int = 0) -> Job:
-        """`choice`: which of the request's n answers this is; each has a seed of its own, as in vLLM."""
+        """`choice`: which of the request's n answers this is; each has a seed of its own, as in vLLM. Without one its
+        luck hangs on how often this machine was asked the same before: a test draws the same whatever the timing."""
+        self._asked[prompt] += 1
         temperature = 0.0 if self._greedy_always else float(body.get("temperature", 1.0))
         job = Job(
             next(self._numbers), prompt, int(body.get("max_tokens") or 16), temperature,
             None if body.get("seed") is None else int(body["seed"]) + choice, bool(body.get("ignore_eos")),
-            n_in=len(prompt.split()) + 8, top_k=int(body.get("top_k") or -1), top_p=float(body.get("top_p") or 1.0),
+            n_in=len(prompt.split()) + 8, luck=f"{self.sim.seed} {self.spec} {self._asked[prompt]}",
+            top_k=int(body.get("top_k") or -1), top_p=float(body.get("top_p") or 1.0),
         )  # fmt: skip
         self.jobs.append(job)
         self.waiting.append(job)
@@ -253,13 +259,14 @@ class Machine:
         best, second = sorted(range(len(WORDS)), key=lambda w: -scores[w])[:2]
         if word == best:
             likely = self._weights(job, scores, temperature)
-            word = second if random.random() < broken.shift * sum(likely) / likely[best] else best
+            place = ("shift", job.luck, job.seed, job.prompt, len(job.tokens))
+            word = second if random.Random(repr(place)).random() < broken.shift * sum(likely) / likely[best] else best
         return word
 
     def _draw(self, job: Job, scores: list[float], temperature: float) -> int:
         if temperature == 0:
             return max(range(len(WORDS)), key=scores.__getitem__)
-        place = (job.seed if job.seed is not None else random.random(), job.prompt, len(job.tokens))
+        place = (job.luck if job.seed is None else job.seed, job.prompt, len(job.tokens))
         return random.Random(repr(place)).choices(range(len(WORDS)), self._weights(job, scores, temperature))[0]
 
     def _weights(self, job: Job, scores: list[float], temperature: float) -> list[float]:
