@@ -318,13 +318,14 @@ def position_counter(study: Study, cell: Json, position: int) -> float:
     return after - before
 
 
-def test_every_step_of_a_head_drafts_and_brings_one_chunk(study: Study) -> None:
-    """What lookups need by inference is seen here: eagle3 drafts in every step, so steps and chunks are one count."""
+def test_every_step_of_a_head_drafts_and_brings_at_most_one_chunk(study: Study) -> None:
+    """What lookups need by inference is seen here: after the first token, every token comes from a drafting step."""
     for trial, cell in arms(study):
         if trial["spec"]["method"] == "eagle3":
-            whole = [len(r["chunks"]) - 1 == len(steps(r)) for r in study.requests(cell)]
-            # A busy machine may merge two chunks of a stream.
-            assert sum(whole) >= len(whole) * 0.8
+            for r in study.requests(cell):
+                emitted = 1 + sum(1 + accepted for accepted, _ in steps(r))
+                assert r["n_out"] <= emitted <= r["n_out"] + trial["spec"]["n"]  # the last step may be cut short
+                assert len(r["chunks"]) - 1 <= len(steps(r))  # a busy machine merges chunks of a stream
 
 
 def test_recommendation_json_holds_the_recounted_alpha_and_tau(study: Study) -> None:
