@@ -65,7 +65,7 @@ class Run:
 
 
 def verify_task() -> Task:
-    plain = plain_task(Effort(prompts=4, tokens=16, samples=128, k=4), (1.0,), 4, 0, TIE_32_BIT)
+    plain = plain_task(Effort(prompts=4, tokens=16, samples=64, k=4), (1.0,), 4, 0, TIE_32_BIT)
     return dataclasses.replace(plain, engine="sglang")
 
 

@@ -13,6 +13,7 @@ from tuner.errors import UserError
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
 from tuner.prompts import Prompt
+from tuner.report.lossless_text import line
 from tuner.run import verify_draw
 from tuner.run.stream import Server
 from tuner.run.verify_ask import Choice, RefusedError, read_choice
@@ -129,6 +130,16 @@ def test_a_server_that_dies_or_hangs_on_json_is_unsafe(fault: dict[str, bool]) -
     assert verified.unsafe is not None
     assert verified.unsafe.endswith("asked for answers bound to a grammar")
     assert verified.greedy is not None  # what was found before stays
+
+
+def test_a_server_that_dies_before_its_first_sample_is_unsafe_and_not_accused_by_samples() -> None:
+    """Its fourth request is the first for samples: three greedy prompts come before it."""
+    _, verified = verify(Faults(die_at_request=4), task(samples=64, prompts=3))
+    assert verified.unsafe is not None
+    assert verified.unsafe.endswith("asked for samples at temperature 1")
+    assert verified.sampled == ()
+    assert list(verified.faults()) == [(1.0, f"unsafe for this workload: {verified.unsafe}")]
+    assert "unsafe for this workload" in line(verified)
 
 
 def test_a_server_that_drafts_nothing_proves_nothing() -> None:

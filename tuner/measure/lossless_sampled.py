@@ -112,8 +112,8 @@ def compare_sampled(
         level=by_look[look],
         final_level=by_look[-1],
         p_all=chance(sum(t.chi2 for t in tests), sum(t.df for t in tests)),
-        p_worst=min(1.0, len(tests) * min((t.p_value for t in tests), default=1.0)),
-        p_pairs=min(1.0, len(pairs) * min(pairs, default=1.0)),
+        p_worst=min((1.0, *(len(tests) * t.p_value for t in tests))),
+        p_pairs=min((1.0, *(len(pairs) * pair for pair in pairs))),
     )
 
 

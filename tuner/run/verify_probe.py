@@ -134,9 +134,8 @@ class _Spec:
                     wanted, until,
                 )  # fmt: skip
             except Lost:  # what came before it broke down is judged too
-                self.sampled.append(
-                    compare_sampled(off, have.fixed(), samples.temperature, self.task.k, look, self.alpha)
-                )
+                result = compare_sampled(off, have.fixed(), samples.temperature, self.task.k, look, self.alpha)
+                self.sampled += [result] if result.tests else []
                 raise
             if until.passed and not last:
                 look, last = len(LOOKS) - 1, True
