@@ -8,7 +8,8 @@ STAMP := .venv/.installed
 demo: engines
 	$(BIN)/tuner recommend profiles/smollm2-chat-cpu.yaml
 
-test: check engines sglang
+test: $(STAMP)
+	$(MAKE) --no-print-directory -j 3 check engines sglang
 	$(BIN)/python -m pytest --engine none -n 3 --dist worksteal
 	$(MAKE) --no-print-directory -j 2 test-vllm test-sglang
 
