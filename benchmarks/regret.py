@@ -36,6 +36,7 @@ from regret_truth import ARMS, NS, SETTINGS, Truth, truth
 from tuner.decide.evidence import Evidence, gather, with_trial
 from tuner.decide.plan import ask, predictions
 from tuner.decide.rank import Recommendation, recommend
+from tuner.measure.statistics import wilson
 from tuner.spec.speculation import OFF, SpecConfig
 
 #: Seed, number of the truth, launch noise.
@@ -157,10 +158,9 @@ def rate_of(checks: Sequence[dict[str, float]], name: str, low: float = 0.0, hig
     n, hits = len(seen), sum(seen)
     if not n:
         return {"rate": math.nan, "low": 0.0, "high": 1.0, "n": 0}
-    rate, z2 = hits / n, 1.96**2
-    middle = (rate + z2 / (2 * n)) / (1 + z2 / n)
-    half = 1.96 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return {"rate": rate, "low": max(0.0, middle - half), "high": min(1.0, middle + half), "n": n}
+    rate = hits / n
+    least, most = wilson(rate, n)
+    return {"rate": rate, "low": least, "high": most, "n": n}
 
 
 def conditions() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from tuner.decide.evidence import Evidence
-from tuner.measure.statistics import TIE_MARGIN, Z95, Estimate
+from tuner.measure.statistics import TIE_MARGIN, Estimate
 
 #: Held before off was launched again: two launches of one setting differ by as much as is called a tie.
 PRIOR_SD = TIE_MARGIN
@@ -31,5 +31,4 @@ def launch_luck(evidence: Evidence) -> float:
 
 def _variance(drift: Estimate) -> float:
     """Of the log, less what its requests explain."""
-    requests = math.log(drift.high / drift.low) / (2 * Z95)
-    return float(math.log(drift.value) ** 2 - requests**2)
+    return float(math.log(drift.value) ** 2 - drift.log_sd**2)

@@ -10,7 +10,7 @@ from tuner.decide.evidence import Evidence
 from tuner.decide.launch_luck import launch_luck
 from tuner.decide.verdict import Verdict, cost, ratio_text
 from tuner.measure.records import CellKey
-from tuner.measure.statistics import Estimate, is_tie, widened
+from tuner.measure.statistics import Z95, Estimate, is_tie, widened
 from tuner.spec.speculation import OFF, SpecConfig
 
 
@@ -107,8 +107,8 @@ def geometric_mean(
         if ratio is None or ratio.low <= 0:
             return None
         logs += share * math.log(ratio.value)
-        variance += (share * math.log(ratio.high / ratio.low) / (2 * 1.96)) ** 2
-    middle, half = logs / total, 1.96 * math.sqrt(variance) / total
+        variance += (share * ratio.log_sd) ** 2
+    middle, half = logs / total, Z95 * math.sqrt(variance) / total
     n = min(ratio.n for ratio in ratios if ratio)
     return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), n)
 

@@ -52,7 +52,7 @@ class ScheduleProspect:
     @property
     def chance(self) -> float:
         """To be better than the best one setting by more than a tie, if switching cost nothing."""
-        sd = max(math.log(self.gain.high / self.gain.low) / (2 * 1.96), 1e-9)
+        sd = max(self.gain.log_sd, 1e-9)
         return float(ndtr((math.log(self.gain.value) - math.log1p(TIE_MARGIN)) / sd))
 
     @property

@@ -128,7 +128,7 @@ def _prospect(
     expected, chance = 0.0, 0.0
     for key, gain in gains:
         middle = math.log(gain.value)
-        sd = max(math.log(gain.high / gain.low) / (2 * 1.96) if gain.low > 0 else 1.0, 1e-9)
+        sd = max(gain.log_sd if gain.low > 0 else 1.0, 1e-9)
         density = math.exp(-((middle / sd) ** 2) / 2) / math.sqrt(2 * math.pi)
         expected += weights[key] * (middle * float(ndtr(middle / sd)) + sd * density)
         chance = max(chance, float(ndtr((middle - math.log1p(TIE_MARGIN)) / sd)))

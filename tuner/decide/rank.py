@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.overall import Overall, geometric_mean, overall_of
-from tuner.decide.verdict import Comparison, Verdict, missed_slos, ratio_text, verdict_of
+from tuner.decide.verdict import Comparison, Verdict, missed_slos, ratio_text, verdicts_of
 
 __all__ = [
     "Comparison", "Overall", "Recommendation", "Verdict", "geometric_mean", "missed_slos", "ratio_text", "recommend",
@@ -21,5 +21,5 @@ class Recommendation:
 
 def recommend(evidence: Evidence) -> Recommendation:
     """A verdict for every cell that off was measured in, and one for all of them."""
-    verdicts = tuple(verdict_of(evidence, key) for key in evidence.keys if evidence.baseline(key))
+    verdicts = verdicts_of(evidence)
     return Recommendation(verdicts, overall_of(evidence, verdicts))

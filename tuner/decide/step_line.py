@@ -32,7 +32,7 @@ class StepPoint:
 
     @property
     def sd_s(self) -> float:
-        return max((self.step_s.high - self.step_s.low) / (2 * 1.96), FLOOR * self.step_s.value)
+        return max(self.step_s.sd, FLOOR * self.step_s.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tuner.decide.step_line import StepLine, StepPoint, fit_line
-from tuner.measure.statistics import Estimate
+from tuner.measure.statistics import Z95, Estimate
 
 #: Between two loads L strays from the straight line in log b by at most this share of their difference, in the middle:
 #: a step that grows in proportion to b lies 0.3 of it below, at loads of 1 and 16.
@@ -24,7 +24,7 @@ class StepTime:
 
     @property
     def sd_s(self) -> float:
-        return (self.step_s.high - self.step_s.low) / (2 * 1.96)
+        return self.step_s.sd
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CostSurface:
         share = 0.0 if low[0] == high[0] else math.log(b / low[0]) / math.log(high[0] / low[0])
         ends = low[1].step_s(n), high[1].step_s(n)
         value = ends[0] + (ends[1] - ends[0]) * share
-        stray = BETWEEN_LOADS * abs(ends[1] - ends[0]) * 4 * abs(share * (1 - share)) / 1.96
+        stray = BETWEEN_LOADS * abs(ends[1] - ends[0]) * 4 * abs(share * (1 - share)) / Z95
         sd = math.hypot(low[1].sd_s(n) * (1 - share), high[1].sd_s(n) * share, stray)
         units = min(p.step_s.n for p in (*low[1].points, *high[1].points))
         return StepTime(_positive(value, sd, units), self._basis(b, n, outside, low[1]))
@@ -92,7 +92,7 @@ def fit_surface(points: Sequence[StepPoint]) -> CostSurface | None:
 
 def _positive(value: float, sd: float, units: int) -> Estimate:
     """An interval that cannot reach zero: normal in the logarithm."""
-    spread = math.exp(1.96 * sd / value) if value > 0 else math.inf
+    spread = math.exp(Z95 * sd / value) if value > 0 else math.inf
     return Estimate(value, value / spread, value * spread, units)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tuner.decide.evidence import Evidence, Tried, gather
 from tuner.decide.overall import Overall, mean_gain, overall_of, regret, worst_loss
-from tuner.decide.verdict import Verdict, verdict_of
+from tuner.decide.verdict import Verdict, verdicts_of
 from tuner.measure.records import Cell, CellKey, Trial
 from tuner.measure.statistics import Estimate
 from tuner.spec.speculation import SpecConfig
@@ -56,7 +56,7 @@ def _least(evidence: Evidence) -> dict[str, int]:
 
 def verdicts_by_task(evidence: Evidence) -> dict[str, tuple[Verdict, ...]]:
     """The load is the mix's, as it is served; only the requests that are judged are of one task."""
-    return {task: _verdicts(_of(evidence, task)) for task in tasks_of(evidence)}
+    return {task: verdicts_of(_of(evidence, task)) for task in tasks_of(evidence)}
 
 
 def advice_by_task(evidence: Evidence, best: SpecConfig) -> tuple[TaskAdvice, ...]:
@@ -66,7 +66,7 @@ def advice_by_task(evidence: Evidence, best: SpecConfig) -> tuple[TaskAdvice, ..
     found = []
     for task in tasks:
         own = _of(evidence, task)
-        verdicts = _verdicts(own)
+        verdicts = verdicts_of(own)
         found.append(
             TaskAdvice(
                 task, shares[task], verdicts, overall_of(own, verdicts), mean_gain(own, verdicts, best),
@@ -93,10 +93,6 @@ def _shares(evidence: Evidence, tasks: Sequence[str]) -> dict[str, float]:
                 if request.task in counts:
                     counts[request.task] += 1
     return {task: count / everything for task, count in counts.items()}
-
-
-def _verdicts(own: Evidence) -> tuple[Verdict, ...]:
-    return tuple(verdict_of(own, key) for key in own.keys if own.baseline(key))
 
 
 def _of(evidence: Evidence, task: str) -> Evidence:

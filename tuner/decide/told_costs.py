@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tuner.decide.step_line import StepPoint, fit_line
 from tuner.decide.told import ToldRow
-from tuner.measure.statistics import TIE_MARGIN, Estimate
+from tuner.measure.statistics import TIE_MARGIN, Z95, Estimate
 from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, LOOKUP_METHODS
 
 
@@ -30,7 +30,7 @@ def ratio(better: Cost, other: Cost) -> Estimate | float:
     value = other.value / better.value
     if better.sd is None or other.sd is None:
         return value
-    spread = math.exp(1.96 * math.hypot(better.sd, other.sd))
+    spread = math.exp(Z95 * math.hypot(better.sd, other.sd))
     return Estimate(value, value / spread, value * spread, 1)
 
 

@@ -13,7 +13,7 @@ from tuner.decide.schedule import Crossover, TemperatureSwitch, crossover, tempe
 from tuner.decide.surface import CostSurface
 from tuner.decide.verdict import Verdict
 from tuner.measure.records import Load
-from tuner.measure.statistics import Estimate
+from tuner.measure.statistics import Z95, Estimate
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import SpecConfig
 
@@ -104,7 +104,7 @@ def _curve(evidence: Evidence, turn: LoadTurn, first: Estimate, last: Estimate) 
         shift = (1 - share) * (math.log(first.value) - told[0][0]) + share * (math.log(last.value) - told[1][0])
         spread = (1 - share) * _half(first) + share * _half(last)
         stray = math.sqrt(max(0.0, here[1] ** 2 - ((1 - share) * told[0][1]) ** 2 - (share * told[1][1]) ** 2))
-        value, half = math.exp(here[0] + shift), math.hypot(spread, 1.96 * stray)
+        value, half = math.exp(here[0] + shift), math.hypot(spread, Z95 * stray)
         curve.append((b, Estimate(value, value * math.exp(-half), value * math.exp(half), first.n)))
     return curve
 

@@ -75,10 +75,15 @@ def missed_slos(cell: CellSummary, slo_ms: Sequence[tuple[str, float]]) -> tuple
     return tuple(missed)
 
 
-def verdict_of(evidence: Evidence, key: CellKey) -> Verdict:
+def verdicts_of(evidence: Evidence) -> tuple[Verdict, ...]:
+    """One for every cell that off was measured in."""
+    chance = Chance(comparisons_made(evidence), launch_luck(evidence))
+    return tuple(_verdict(evidence, key, chance) for key in evidence.keys if evidence.baseline(key))
+
+
+def _verdict(evidence: Evidence, key: CellKey, chance: Chance) -> Verdict:
     """The best setting whose gain is believed; among those it is not told apart from, the cheapest."""
     drift = evidence.drift(key.load)
-    chance = Chance(comparisons_made(evidence), launch_luck(evidence))
     measured = [spec for spec in evidence.specs() if evidence.best_trial(spec, key)]
     comparisons = tuple(_comparison(evidence, spec, key, drift, chance) for spec in measured)
     off = next(c for c in comparisons if c.spec.is_off)

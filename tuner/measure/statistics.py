@@ -28,6 +28,16 @@ class Estimate:
     high: float
     n: int
 
+    @property
+    def sd(self) -> float:
+        """Standard error, read back from the interval."""
+        return (self.high - self.low) / (2 * Z95)
+
+    @property
+    def log_sd(self) -> float:
+        """Standard error of the logarithm. The whole interval must be above 0."""
+        return math.log(self.high / self.low) / (2 * Z95)
+
     def scaled(self, factor: float) -> Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.n)
 
