@@ -145,20 +145,21 @@ def missing(asked: Ask, trials: Sequence[Trial], keys: Sequence[CellKey]) -> tup
 
 
 def measure(workload: Path, folder: Path, minutes: float) -> str:
-    """Launch what is missing, off first and last; no launch begins after so many minutes. Returns the status."""
+    """Launch what is missing, off first and last; none begins so many minutes after the first. Returns the status."""
     from tuner.cli.progress import progress
     from tuner.run.preflight import read_question
     from tuner.run.signals import unwinding_signals
     from tuner.run.trial import TrialPlan, run_trial
 
-    question, started_s = read_question(workload), time.monotonic()
-    status = "complete"
+    question, status = read_question(workload), "complete"
+    began_s: float | None = None
     with unwinding_signals(), _open(question, folder) as store, progress() as notify:
         for asked in grid_asks(question.arms):
             keys = missing(asked, store.trials(), question.keys)
             if not keys:
                 continue
-            if time.monotonic() - started_s > minutes * 60:
+            began_s = began_s or time.monotonic()
+            if time.monotonic() - began_s > minutes * 60:
                 status = "stopped: the minutes are used up"
                 break
             plan = TrialPlan(store.next_number, asked, question.environments[0], keys)
