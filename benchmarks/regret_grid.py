@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.decide.evidence import Evidence, gather, with_trial
+from tuner.decide.evidence import Evidence, Tried, gather, with_trial
 from tuner.decide.plan import Ask, ask, predictions
 from tuner.decide.rank import recommend
 from tuner.measure.records import CellKey, Trial
@@ -110,12 +110,17 @@ def _outcome(grid: Evidence, key: CellKey, chosen: SpecConfig) -> Outcome:
     medians = {
         spec: cell.tpot_p50_s.value
         for spec in grid.specs()
-        if (one := grid.best_trial(spec, key)) and (cell := one.cells[key]).tpot_p50_s
+        if (one := grid.best_trial(spec, key)) and (cell := one.cells[key]).tpot_p50_s and not _lossy(one, key)
     }
     best = min(medians, key=lambda spec: medians[spec])
     ratio = grid.ratio(chosen, best, key) if chosen != best else None
     tie = chosen == best or (ratio is not None and is_tie(ratio))
     return Outcome(key, chosen, best, medians[chosen] / medians[best] - 1, tie)
+
+
+def _lossy(one: Tried, key: CellKey) -> bool:
+    cell = one.trial.cell(key)
+    return cell is not None and cell.lossy is not None
 
 
 def _errors(grid: Evidence, arms: Sequence[Arm], evidence: Evidence) -> list[float]:
@@ -147,13 +152,15 @@ def missing(asked: Ask, trials: Sequence[Trial], keys: Sequence[CellKey]) -> tup
 def measure(workload: Path, folder: Path, minutes: float) -> str:
     """Launch what is missing, off first and last; none begins so many minutes after the first. Returns the status."""
     from tuner.cli.progress import progress
+    from tuner.run.device_lock import holding_engines
     from tuner.run.preflight import read_question
     from tuner.run.signals import unwinding_signals
     from tuner.run.trial import TrialPlan, run_trial
 
     question, status = read_question(workload), "complete"
     began_s: float | None = None
-    with unwinding_signals(), _open(question, folder) as store, progress() as notify:
+    held = holding_engines(question.environments[:1], f"regret_grid {question.workload.name}")
+    with unwinding_signals(), held, _open(question, folder) as store, progress() as notify:
         for asked in grid_asks(question.arms):
             keys = missing(asked, store.trials(), question.keys)
             if not keys:
@@ -174,7 +181,7 @@ def _open(question: Question, folder: Path) -> StudyStore:
     """The grid's own folder, new or begun before with this very workload."""
     from tuner.errors import UserError
     from tuner.run.host import HostFacts
-    from tuner.run.start import RESOLVED, Resolved
+    from tuner.run.start import with_resolved
     from tuner.run.store import StudyStore
     from tuner.run.study_header import StudyHeader, workload_hash
 
@@ -182,14 +189,12 @@ def _open(question: Question, folder: Path) -> StudyStore:
     if (folder / "study.json").exists():
         store = StudyStore.open(folder)
         if store.header.workload_hash == workload_hash(asked):
-            return store
+            return with_resolved(store, question)
         store.close()
         raise UserError(f"{folder} holds another workload's grid: give --study another folder")
     environments = tuple(asdict(environment) for environment in question.environments)
     header = StudyHeader.new(asked, question.text, HostFacts.read(), environments)
-    store = StudyStore.create(folder, header)
-    store.note(RESOLVED, **Resolved.of(question).to_dict())
-    return store
+    return with_resolved(StudyStore.create(folder, header), question)
 
 
 def replay_study(folder: Path) -> Replay:

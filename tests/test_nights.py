@@ -95,6 +95,14 @@ def test_noise_is_of_one_launch_and_comes_from_offs_two_runs() -> None:
     assert (noise.drifts, noise.pairs, noise.degrees, noise.largest) == (2, 2, 2, pytest.approx(0.02))
 
 
+def test_noise_beyond_any_measure_claims_nothing_and_ends_nothing() -> None:
+    """Off fell to a fifth between its two runs, the one pair there is: Student's t of one degree, worst of 60."""
+    noise = Noise(launch=math.log(5) / math.sqrt(2), degrees=1, drifts=1, pairs=1)
+    low, high = noise.widened(Estimate(1.5, 1.4, 1.6, 20), 2, 60)
+    assert 0 < low < 1e-9
+    assert 1e9 < high < math.inf
+
+
 def loads(drift_of: dict[int, float], base_ms: float = 10.0) -> NightSample:
     """Off twice, at loads by concurrency; the second time slower by these logs."""
 

@@ -12,6 +12,7 @@ from tuner.decide.break_even import alpha_for, break_even
 from tuner.decide.evidence import gather
 from tuner.decide.launch_luck import launch_luck
 from tuner.decide.rank import recommend
+from tuner.measure.compare import compare
 from tuner.measure.records import CellKey, Load, Trial
 from tuner.spec.speculation import SpecConfig
 
@@ -45,7 +46,33 @@ def test_m23_noise_is_not_a_win() -> None:
     (verdict,) = recommend(gather(trials, "tpot_p50")).verdicts
     assert verdict.best.is_off
     assert verdict.ties == (E3,)
-    assert "no setting is told apart from off" in verdict.reason
+    assert "no setting is better than off by more than the noise" in verdict.reason
+
+
+def test_a_lossy_setting_is_not_called_no_better_than_noise() -> None:
+    fast = spec_trial(E3, 0.12, TWO)
+    lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="temperature is ignored"),))
+    overall = recommend(gather([off_trial(OFF_TPOTS), lossy], "tpot_p50")).overall
+    assert overall.best.is_off
+    assert overall.reason == "no setting is both lossless and within the SLO, where off is, in every cell"
+
+
+def test_every_setting_is_slower_only_where_each_of_them_is() -> None:
+    """The best, E1, is slower for sure; E3 scatters so much that it may be faster."""
+    sure = spec_trial(E1, 0.103 * 2, [[1, 1, 1, 1]] * 8)
+    wide = spec_trial(E3, 0.11 * 2, [[2, 2, 2, 2], [0, 0, 1, 0]] * 4, 3)
+    (verdict,) = recommend(gather([off_trial([0.100] * 8), sure, wide], "tpot_p50")).verdicts
+    assert E3 in verdict.ties
+    assert verdict.reason == "no setting is better than off by more than the noise; the best is eagle3 N=1"
+
+
+def test_a_request_that_failed_counts_against_goodput() -> None:
+    """Off: 12 of 20 within 105 ms. The setting completes just these 12, all within it, and loses the other 8."""
+    off = cell([request(i, 0.100 if i < 12 else 0.120) for i in range(20)])
+    setting = cell([request(i, 0.090, error=None if i < 12 else "cut off") for i in range(20)])
+    ratio = compare(off, setting, "goodput", {"tpot_p50_ms": 105})
+    assert ratio is not None
+    assert (ratio.value, ratio.n) == (1.0, 20)
 
 
 def test_among_ties_the_smaller_n_wins() -> None:

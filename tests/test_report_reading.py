@@ -85,7 +85,7 @@ def test_a_break_even_below_1_is_no_target() -> None:
     (row,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert row["break-even tau"] == row["tau over break-even"] == "below 1: not defined"
     assert row["speed-up (TPOT p50)"].startswith("1.32x [")
-    assert row["step times explain it"] == "no: go by the measured one"
+    assert row["both on one side of 1"] == "no: go by the measured one"
     assert "break-even alpha" not in row  # lookups alone were tried: they have none
     assert what_would_change(data)[0] == (
         "ngram N=4 at concurrency 1 (temperature 0): a verify step was measured quicker than a plain one, which is "
@@ -121,7 +121,7 @@ def test_step_times_that_contradict_the_measured_gain_give_no_advice(monkeypatch
     (row,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert row["tau over break-even"] == "1.46x"  # 1.75 / 1.2
     assert row["speed-up (TPOT p50)"].startswith("0.87x") or row["speed-up (TPOT p50)"].startswith("0.88x")
-    assert row["step times explain it"] == "no: go by the measured one"
+    assert row["both on one side of 1"] == "no: go by the measured one"
     assert what_would_change(data)[0] == (
         "eagle3 N=2 at concurrency 1 (temperature 0): step times do not explain what was measured: go by the measured "
         "speed-up."
@@ -230,9 +230,11 @@ def test_the_luck_of_a_relaunch_names_what_it_moves_and_where_it_comes_from() ->
     said = " ".join(how_sure(told(off_trial(PLAIN), QUICK, AGAIN)))
     # sqrt((3 * 0.01^2 + ln(1.4)^2) / 4) = 16.8 %
     assert "A relaunch alone is held to move TPOT p50 by 16.8% (one standard deviation, from the 1% that is" in said
-    assert "off's drift of +40.0% at most): smaller gains are not believed." in said
+    assert (
+        "off's drift of +40.0% at most): a gain is believed where its interval, with that in it, stays above 1." in said
+    )
     once = " ".join(how_sure(told(off_trial(PLAIN), QUICK)))
-    assert "by 1.0% (one standard deviation, from the 1% that is held beforehand): smaller" in once
+    assert "by 1.0% (one standard deviation, from the 1% that is held beforehand): a gain" in once
 
 
 def test_a_study_that_ran_out_of_minutes_gives_the_command_that_goes_on() -> None:
@@ -273,10 +275,10 @@ def test_launch_script_and_skill_list_what_was_measured_and_is_not_deployed(tmp_
     evidence = study_evidence(Truth(measured=2, concurrency=(1,), temperatures=(0.0,), failed=False))
     data = study_report(evidence)
     lines = differences(data, OFF)
-    assert lines[0].startswith("Measured with these flags, which are not below: --host 127.0.0.1 --port 41234")
-    assert "Measured with these variables, which are not set below: VLLM_CPU_KVCACHE_SPACE=1." in lines
-    assert "Prefix caching was off while measuring; below it is at the engine's default." in lines
-    assert "Measured on loopback with a random API key; below no key, host or port is set." in lines
+    assert lines[0].startswith("Measured with these flags, which are not in it: --host 127.0.0.1 --port 41234")
+    assert "Measured with these variables, which it does not set: VLLM_CPU_KVCACHE_SPACE=1." in lines
+    assert "Prefix caching was off while measuring; in it that is at the engine's default." in lines
+    assert "Measured on loopback with a random API key; it sets no key, host or port." in lines
     best = data.recommendation.overall.best
     script, advice = str(launch_script(data)), skill(data)
     for line in differences(data, best):

@@ -65,7 +65,7 @@ class Run:
 
 
 def verify_task() -> Task:
-    plain = plain_task(Effort(prompts=4, tokens=16, samples=64, k=4), (1.0,), 4, 0, TIE_32_BIT)
+    plain = plain_task(Effort(prompts=4, tokens=16, samples=96, k=4), (1.0,), 4, 0, TIE_32_BIT)
     return dataclasses.replace(plain, engine="sglang")
 
 
@@ -209,7 +209,7 @@ def test_verify_finds_it_lossless_at_0_and_not_at_1(runs: dict[str, Run], arm: s
     assert (run.verified.greedy.prompts, run.verified.greedy.tokens) == (4, 64)
     assert [at for at, _ in run.verified.faults()] == [1.0]
     (sampled,) = run.verified.sampled
-    assert sampled.p_value < 1e-4
+    assert sampled.failed
     assert [control.failed for control in run.verified.controls] == [False]
     assert run.verified.drafted is not None
     assert run.verified.drafted > 0

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cells import C1T0, HEALTHY, off_trial, request, spec_trial
 from night_fixture import FOLDER, HOST, write_nights
 from study_fixture import study_header
 
 from tuner.decide.plan import Ask
 from tuner.engines.environments import Environment
+from tuner.measure.records import Cell, Trial
+from tuner.run.device_lock import devices_of
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
+from tuner.run.history_rows import StudyRows, _add_cell
 from tuner.run.history_runs import Run
 from tuner.run.nights import Compared
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
-from tuner.run.sweep_asks import LOST
+from tuner.run.sweep_asks import AGAIN, LOST, Next, following
 from tuner.run.sweep_fingerprint import fingerprint
 from tuner.run.sweep_night import headline_of
 from tuner.run.sweep_open import open_study_of
 from tuner.run.sweep_ray import _record_lost
 from tuner.run.sweep_retention import prune
 from tuner.run.sweep_store import OPENED, STUDY_BEGAN, TAGGED, NightHeader, NightStore
+from tuner.run.sweep_study import _hopeless
 from tuner.run.trial import TrialPlan
 from tuner.spec.speculation import OFF, SpecConfig
 from tuner.spec.sweep import Retention
@@ -45,6 +51,28 @@ def test_a_worker_lost_before_its_launch_began_is_recorded_beside_a_later_one(
         _record_lost(plan, store, LOST)
         told = {trial.number: (trial.spec, trial.status) for trial in store.trials()}
     assert told == {1: (NGRAM, LOST), 2: (OFF, "interrupted")}
+
+
+def test_a_setting_cut_before_its_output_was_asked_for_is_launched_for_that_alone() -> None:
+    cut = dataclasses.replace(spec_trial(NGRAM, 0.02, [[1, 1]] * 4), status="interrupted")
+    off = dataclasses.replace(off_trial([0.01] * 4), status="ok")
+    question = SimpleNamespace(keys=(C1T0,), arms=(), workload=SimpleNamespace(budget=SimpleNamespace(launches=3)),
+                               environments=(HERE,))  # fmt: skip
+
+    def asked(trials: tuple[Trial, ...], unverified: frozenset[SpecConfig]) -> tuple[Next, ...]:
+        return following(question, trials, exhaustive=True, unverified=unverified)  # type: ignore[arg-type]
+
+    (made_up,) = asked((off, cut), frozenset({NGRAM}))
+    assert (made_up.ask.spec, made_up.ask.role, made_up.keys) == (NGRAM, "explore", ())
+    (last,) = asked((off, cut), frozenset())
+    assert (last.ask.spec, last.ask.role) == (OFF, "baseline-again")
+
+
+def test_a_lost_worker_of_off_ends_no_study_before_it_was_tried_once_more() -> None:
+    lost = Trial(1, OFF, "e", status=f"{LOST}: NodeDiedError", role="baseline", why="off first")
+    assert _hopeless([lost]) is None
+    again = dataclasses.replace(lost, number=2, why=f"{AGAIN}: its worker was lost in launch 1")
+    assert _hopeless([lost, again]) == "the worker was lost: NodeDiedError"
 
 
 def night(folder: Path) -> NightStore:
@@ -109,3 +137,27 @@ def test_a_tokenizers_text_files_are_the_model_and_words_about_it_are_not(tmp_pa
         changes[name] = fingerprint(str(tmp_path), whole=True) != before
         (tmp_path / name).write_text("one")
     assert [name for name, changed in changes.items() if changed] == list(names[:4])
+
+
+@pytest.mark.parametrize(
+    ("visible", "held"),
+    [
+        ("", ("gpu-0", "gpu-1")),
+        ("1", ("gpu-1",)),
+        ("GPU-8f1e", ("gpu-0", "gpu-1")),
+        ("0,MIG-GPU-1/2/0", ("gpu-0", "gpu-1")),
+    ],
+)
+def test_a_gpu_named_otherwise_than_by_its_index_may_be_any_of_them(
+    visible: str, held: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices_of([dataclasses.replace(HERE, device="gpu")], 2) == held
+
+
+def test_a_failed_request_is_in_the_index_and_met_no_objective(tmp_path: Path) -> None:
+    kept = Cell(C1T0, (0.0, 2.0), (request(0, 0.01), request(1, 0.01, error="cut off")), HEALTHY)
+    rows = StudyRows()
+    _add_cell(rows, 7, kept, OFF, {"tpot_p50_ms": 20})
+    assert [(row[1], row[2], row[9]) for row in rows.requests] == [(0, "chat/0", 1), (1, "chat/1", 0)]
+    assert rows.requests[1][3:9] == (None,) * 6

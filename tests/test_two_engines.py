@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from cells import C1T0, off_trial, spec_trial
@@ -42,6 +43,28 @@ def test_a_study_over_both_engines_has_a_page_and_a_report_each(bench: Bench) ->
         assert (study / engine / "report.md").exists()
     assert json.loads(done.stdout)["best"]["config"]["n"] == 3
     assert (bench.folder / "outputs" / "launch.sh").exists()
+
+
+def test_an_engine_that_never_starts_takes_nothing_of_what_the_other_measured(bench: Bench) -> None:
+    python = Path(json.loads((bench.home / "engines" / "mock.json").read_text())["python"])
+    python.write_text(
+        python.read_text().replace("exec", 'case "$*" in *sglang*) export MOCK_ENGINE_FAULTS=die_at_start;; esac\nexec')
+    )
+    eagle = {"method": "eagle3", "model": "./head", "n": 3}
+    workload = bench.workload(
+        engine=["mock", "mock-sglang"], drafts=[eagle], traffic={"concurrency": [2], "max_output_tokens": 24}
+    )
+    done = bench.tuner("recommend", workload, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["best"]["config"]["n"] == 3
+    assert "mock-sglang could not be measured without speculation: failed: " in done.stderr
+    (study,) = bench.studies()
+    page = (study / "report.md").read_text(encoding="utf-8")
+    assert "The study is not complete (failed: mock-sglang could not be measured without speculation" in page
+    resumed = bench.tuner("recommend", workload, "--resume", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    trials = StudyStore.read(study).trials()
+    assert [t.engine for t in trials if t.cells] == ["mock"] * 3  # measured once
 
 
 def test_the_faster_engine_wins_by_a_paired_ratio() -> None:

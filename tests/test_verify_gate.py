@@ -152,5 +152,23 @@ def test_a_study_whose_off_was_never_asked_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gate, "off_answers", lambda *_: None)
     spec, environment = SpecConfig("ngram", 2), SimpleNamespace(name="e")
     asking = gate._verify(None, environment, spec, 2, None, None, None, None, 1.0)  # type: ignore[arg-type]
-    with pytest.raises(NotMeasured, match="off's launch ended before it was asked"):
+    with pytest.raises(NotMeasured, match="off was not asked, or did not answer"):
         asyncio.run(asking)
+
+
+@pytest.mark.parametrize("event", ["off_probed", "verified"])
+def test_a_study_cut_between_the_last_cell_and_the_questions_asks_them_when_resumed(bench: Bench, event: str) -> None:
+    path = workload(bench, temperatures=(0,))
+    _, store = study(bench, path)
+    journal = store.folder / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    cut = next(i for i, line in enumerate(lines) if json.loads(line)["event"] == event)
+    journal.write_text("".join(lines[:cut]))
+    before = [cell for trial in store.trials() for cell in trial.cells]
+    done = bench.tuner("recommend", path, "--resume", "--json", "--launches", 3, timeout_s=500)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["losslessness"].startswith("eagle3 N=3 lossless, as far as tested")
+    (made_up,) = [trial for trial in store.trials() if not trial.cells]  # nothing is measured again for it
+    assert (made_up.status, made_up.spec.is_off) == ("ok", event == "off_probed")
+    assert [cell for trial in store.trials() for cell in trial.cells][: len(before)] == before
+    assert (len(of(store, "off_probed")), len(of(store, "verified"))) == (1, 1)

@@ -28,8 +28,8 @@ def report(
     """
     from tuner.report.build import report_study
     from tuner.report.night_page import rewrite
-    from tuner.report.night_report import is_night
     from tuner.run.store import StudyStore
+    from tuner.run.sweep_store import is_night
 
     if is_night(study):
         typer.echo(rewrite(study, as_json=as_json))

@@ -17,6 +17,8 @@ from tuner.measure.statistics import Z95, Estimate
 #: estimate is so poor that intervals made with it miss several times as often as they may.
 ENOUGH_PAIRS = 8
 TPOT = "tpot_p50"
+#: Logs of a factor so large that nothing is claimed within it, and that a float still holds.
+BEYOND_ANY = 100.0
 #: A speed-up is made of TPOTs. A share that is all or nothing cannot drift, so goodput takes at least TPOT's drift.
 DRIFTS_AS = {"speedup": (TPOT,), "goodput": ("goodput", TPOT)}
 
@@ -61,7 +63,7 @@ class Noise:
             (self.launch, self.degrees) if self.mean is None or loads < self.loads else (self.mean, self.pairs)
         )
         if launches and launch is not None:
-            luck = float(-stdtrit(degrees, tail)) * math.sqrt(launches) * launch
+            luck = min(BEYOND_ANY, float(-stdtrit(degrees, tail)) * math.sqrt(launches) * launch)
         return math.exp(value - math.hypot(own[0], luck)), math.exp(value + math.hypot(own[1], luck))
 
 

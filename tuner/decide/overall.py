@@ -43,7 +43,9 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
         and (not spec.by_load or any(verdict.on for verdict in verdicts))
     ]
     if not claims:
-        return Overall(OFF, None, None, regret(evidence, verdicts, OFF), _why_off(scored), worst_loss(verdicts, OFF))
+        return Overall(
+            OFF, None, None, regret(evidence, verdicts, OFF), _why_off(verdicts, scored), worst_loss(verdicts, OFF)
+        )
     highest, _ = max(claims, key=lambda pair: pair[1].value)
     tied = [(s, score) for s, score in claims if s == highest or _tie(evidence, verdicts, highest, s, luck)]
     best, ratio = min(tied, key=lambda pair: cost(pair[0]))
@@ -124,8 +126,13 @@ def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
     return True
 
 
-def _why_off(scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
+def _why_off(verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
     if not scored:
         return "no setting was measured in every cell beside off"
-    spec, ratio = max(scored, key=lambda pair: pair[1].value)
-    return f"no single setting is better over all cells; the best is {spec.label} at {ratio_text(ratio)}"
+    safe = [(spec, score) for spec, score in scored if _safe(verdicts, spec)]
+    if not safe:
+        return "no setting is both lossless and within the SLO, where off is, in every cell"
+    spec, ratio = max(safe, key=lambda pair: pair[1].value)
+    worse = all(score.high < 1 for _, score in safe)
+    found = "every setting is worse; the least so" if worse else "no setting is better by more than the noise; the best"
+    return f"over all cells {found} is {spec.label} at {ratio_text(ratio)} a cell"

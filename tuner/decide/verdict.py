@@ -162,10 +162,10 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: 
     shown = best.spec.label
     if not best.feasible:
         return f"the best, {shown}, misses the SLO ({'; '.join(best.missed_slos)})"
-    if best.ratio.high < 1:
+    if all(c.ratio.high < 1 for c in tried if c.ratio):
         return f"every setting is slower than off; the least slow is {shown}"
-    if is_tie(best.ratio):
-        return f"no setting is told apart from off; the best is {shown}"
+    if best.ratio.value <= 1 or is_tie(best.ratio):
+        return f"no setting is better than off by more than the noise; the best is {shown}"
     if is_tie(widened(best.ratio, chance.comparisons)):
         return f"the best, {shown}, gains no more than the luckiest of {chance.comparisons} comparisons may by chance"
     moved = abs(drift.value - 1) if drift else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,8 +15,12 @@ Pair = tuple[RequestRecord, RequestRecord]
 
 def pairs(first: Cell, second: Cell) -> list[Pair]:
     """Requests both arms completed, matched by their place in the sequence and their prompt."""
-    other = {(r.index, r.prompt): r for r in second.completed}
-    return [(r, other[(r.index, r.prompt)]) for r in first.completed if (r.index, r.prompt) in other]
+    return _paired(first.completed, second.completed)
+
+
+def _paired(first: Sequence[RequestRecord], second: Sequence[RequestRecord]) -> list[Pair]:
+    other = {(r.index, r.prompt): r for r in second}
+    return [(r, other[(r.index, r.prompt)]) for r in first if (r.index, r.prompt) in other]
 
 
 def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, float], seed: int = 0) -> Estimate | None:
@@ -27,7 +31,9 @@ def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, floa
     if objective == "throughput":
         rows = [[float(a.n_out), a.ended_s, float(b.n_out), b.ended_s] for a, b in both]
         return bootstrap_sums(rows, _throughput_ratio, seed)[0]
-    good = [[float(meets_slo(b, slo_ms)), float(meets_slo(a, slo_ms))] for a, b in both]
+    # A failed request meets no objective (DEFINITIONS, Goodput): leaving it out would reward losing it.
+    sent = _paired(first.measured, second.measured)
+    good = [[float(meets_slo(b, slo_ms)), float(meets_slo(a, slo_ms))] for a, b in sent]
     if not any(a for _, a in good):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -38,6 +38,10 @@ class Estimate:
         """Standard error of the logarithm. The whole interval must be above 0."""
         return math.log(self.high / self.low) / (2 * Z95)
 
+    def as_share(self, trials: float) -> Estimate:
+        """The same share of so many trials, see `share_bounds`."""
+        return Estimate(self.value, *share_bounds(self.value, self.low, self.high, trials), self.n)
+
     def scaled(self, factor: float) -> Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.n)
 

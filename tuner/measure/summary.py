@@ -10,7 +10,7 @@ import numpy as np
 from tuner.measure.acceptance import AcceptanceCounts, pool, request_counts
 from tuner.measure.records import Cell, CellKey, RequestRecord, percentile
 from tuner.measure.rows import RequestRows, request_rows
-from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_median, bootstrap_sums, mean, share_bounds
+from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_median, bootstrap_sums, mean
 from tuner.spec.speculation import SpecConfig
 
 
@@ -152,12 +152,8 @@ def _acceptance(
 
     tau, alpha, *by_position = bootstrap_sums(rows, _acceptance_figures, seed)
     steps, accepted, rejected = (sum(row[i] for row in rows) for i in range(3))
-    told = tuple(_share(a, steps) for a in by_position if a is not None)
-    return tau, _share(alpha, accepted + rejected) if alpha else None, told
-
-
-def _share(estimate: Estimate, trials: float) -> Estimate:
-    return Estimate(estimate.value, *share_bounds(estimate.value, estimate.low, estimate.high, trials), estimate.n)
+    told = tuple(a.as_share(steps) for a in by_position if a is not None)
+    return tau, alpha.as_share(accepted + rejected) if alpha else None, told
 
 
 def _acceptance_figures(total: Array) -> Array:

@@ -147,7 +147,7 @@ def _read(best: Comparison) -> str:
     if best.ratio.high < 1:
         return "so even that one loses"
     if best.ratio.low <= 1:
-        return "an interval that includes no change"
+        return "an interval that holds 1, which is no change"
     return "which is not believed: chance, drift or a relaunch may give as much"
 
 

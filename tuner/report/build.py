@@ -34,6 +34,7 @@ from tuner.run.question import cell_weights, launch_options
 from tuner.run.schedules import schedule_maker
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
+from tuner.run.sweep_store import is_night
 from tuner.spec.speculation import SpecConfig
 from tuner.spec.workload import Workload
 
@@ -62,15 +63,18 @@ class StudyReport:
 
 
 def report_study(store: StudyStore, outputs: Path) -> StudyReport:
-    """Write the report and the deployable files of a study; EngineError when an engine has no measured cell of off.
+    """Write the report and the deployable files of a study; EngineError when no engine has a measured cell of off.
 
-    Over several engines each has its own report in a folder of its name, and the files to deploy are the best one's.
+    Over several engines each has its own report in a folder of its name, and the files to deploy are the best one's. An
+    engine without a cell of off has none: the study's status says why.
     """
     trials = store.trials()
     environments = [Environment(**{k: as_stored(v) for k, v in env.items()}) for env in store.header.environments]
-    data = {env.name: report_input(store, env, [t for t in trials if t.engine == env.name]) for env in environments}
+    own = {env.name: [trial for trial in trials if trial.engine == env.name] for env in environments}
+    sound = [env for env in environments if any(trial.spec.is_off and trial.cells for trial in own[env.name])]
+    data = {env.name: report_input(store, env, own[env.name]) for env in sound or environments}
     if len(data) == 1:
-        name = environments[0].name
+        (name,) = data
         write_report(data[name], store.folder, outputs)
         write_alpha_files(data[name], store.folder)
         return StudyReport(data, name, store.folder, outputs)
@@ -113,6 +117,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         ),
         losslessness=_losslessness(verified, recommendation),
         verified=verified,
+        in_night=is_night(store.folder.parent),
         records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
 

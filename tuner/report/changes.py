@@ -15,7 +15,8 @@ from tuner.spec.speculation import LOOKUP_METHODS
 
 
 def what_would_change(data: ReportInput) -> tuple[str, ...]:
-    return (*_acceptance(data), *could_part(data), *_outside(data))
+    untried = [f"Not launched yet: {data.left_to_try}."] if data.left_to_try else []
+    return (*untried, *_acceptance(data), *could_part(data), *_outside(data))
 
 
 def measured_range(data: ReportInput) -> str:

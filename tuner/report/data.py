@@ -26,7 +26,8 @@ class ReportInput:
     `losslessness`: one sentence on whether output is still the target's; None: not verified in this study.
     `records`: where the stored records lie; None: beside the report. `schedules`: what N by load came to, by arm.
     `tasks`: advice for each task alone; empty where there is one only. `left_to_try`: the launch that would be next.
-    `verified`: what `losslessness` is a sentence of, by setting.
+    `verified`: what `losslessness` is a sentence of, by setting. `in_night`: a part of a sweep's night, and
+    resumed with it.
     """
 
     header: StudyHeader
@@ -42,6 +43,7 @@ class ReportInput:
     tasks: tuple[TaskAdvice, ...] = ()
     left_to_try: str | None = None
     verified: Mapping[SpecConfig, Verified] = field(default_factory=dict)
+    in_night: bool = False
 
     @property
     def workload(self) -> Workload:

@@ -107,9 +107,15 @@ def _positions(counts: Sequence[AcceptanceCounts], seed: int) -> Positions | Non
         return None
     width = max(c.n for c in counts)
     rows = [[c.drafting_steps, *c.reached, *[0] * (width - c.n)] for c in counts]
-    marginal = tuple(bootstrap(rows, ratio_of_sums(k, 0), seed) for k in range(1, width + 1))
-    conditional = tuple(bootstrap(rows, ratio_of_sums(k, k - 1), seed) for k in range(1, width + 1))
-    return Positions(marginal, conditional)
+    positions = range(1, width + 1)
+    return Positions(
+        tuple(_share(rows, k, 0, seed) for k in positions), tuple(_share(rows, k, k - 1, seed) for k in positions)
+    )
+
+
+def _share(rows: Sequence[Sequence[int]], above: int, below: int, seed: int) -> Estimate | None:
+    estimate = bootstrap(rows, ratio_of_sums(above, below), seed)
+    return estimate.as_share(sum(row[below] for row in rows)) if estimate else None
 
 
 def _pooled(rows: Sequence[Sequence[int | None]], seed: int) -> Estimate | None:

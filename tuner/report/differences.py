@@ -19,16 +19,16 @@ def differences(data: ReportInput, spec: SpecConfig) -> tuple[str, ...]:
     lines = []
     measured, deployed = _flags(shown_argv(trial.command)), _flags(shown_argv(argv))
     if gone := [flag for flag in measured if flag not in deployed]:
-        lines.append(f"Measured with these flags, which are not below: {' '.join(gone)}.")
+        lines.append(f"Measured with these flags, which are not in it: {' '.join(gone)}.")
     if new := [flag for flag in deployed if flag not in measured]:
-        lines.append(f"Below and not measured: {' '.join(new)}.")
+        lines.append(f"In it and not measured: {' '.join(new)}.")
     own = data.workload.engine_options.env
     if env := [f"{name}={shlex.quote(value)}" for name, value in trial.env if own.get(name) != value]:
-        lines.append(f"Measured with these variables, which are not set below: {' '.join(env)}.")
+        lines.append(f"Measured with these variables, which it does not set: {' '.join(env)}.")
     if not data.workload.engine_options.prefix_caching:
-        lines.append("Prefix caching was off while measuring; below it is at the engine's default.")
+        lines.append("Prefix caching was off while measuring; in it that is at the engine's default.")
     if any(flag.startswith("--host ") for flag in gone):
-        lines.append("Measured on loopback with a random API key; below no key, host or port is set.")
+        lines.append("Measured on loopback with a random API key; it sets no key, host or port.")
     return tuple(lines)
 
 

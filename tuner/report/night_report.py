@@ -16,7 +16,7 @@ from tuner.run.history_query import Run, find_run, list_runs
 from tuner.run.night_trend import Trend, trend_of
 from tuner.run.nights import Compared, FailedLaunch, baseline_of, compare_runs, failures
 from tuner.run.sweep_night import headline_of
-from tuner.run.sweep_store import HEADER, VERDICT, NightHeader, NightStore
+from tuner.run.sweep_store import VERDICT, NightHeader, NightStore
 from tuner.spec.gate import parse_gate
 
 #: Metrics and what they are held against when a night's header names no baseline.
@@ -42,10 +42,6 @@ class NightReport:
     @property
     def charts(self) -> tuple[Chart, ...]:
         return (*trend_charts(self.trend), *(chart for study in self.studies for chart in study.charts))
-
-
-def is_night(folder: Path) -> bool:
-    return (folder / HEADER).exists()
 
 
 def night_report(folder: Path, compared: Compared | None = None) -> NightReport:

@@ -84,7 +84,7 @@ def _shade_drift(axes: Axes, verdicts: Sequence[Verdict], loads: Sequence[Load])
         if drift is not None:
             moved = abs(drift.value - 1)
             axes.fill_between(
-                [place - 0.4, place + 0.4], 1 - moved, 1 + moved, color="black", alpha=0.1, lw=0, label=DRIFT_SHADE
+                [place - 0.4, place + 0.4], 1, 1 + moved, color="black", alpha=0.1, lw=0, label=DRIFT_SHADE
             )
 
 

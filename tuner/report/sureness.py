@@ -9,7 +9,7 @@ from tuner.report.advice import OBJECTIVES
 from tuner.report.calibration import confirmations, worst_error
 from tuner.report.data import ReportInput
 from tuner.report.drift import drift_sentence, largest_move
-from tuner.report.figures import cell_text, change
+from tuner.report.figures import cell_text, change, loads_text
 
 
 def how_sure(data: ReportInput, output: str | None = None) -> tuple[str, ...]:
@@ -23,6 +23,7 @@ def how_sure(data: ReportInput, output: str | None = None) -> tuple[str, ...]:
             f"Every gain is a ratio over {pairs} requests that both arms ran with the same prompts; in brackets its "
             "95 percent interval from a bootstrap over requests."
         )
+    lines += _one_wave(data)
     lines.append(drift_sentence(data.evidence, data.verdicts))
     lines.append(_relaunch(data))
     worst = worst_error(confirmations(data.evidence))
@@ -39,19 +40,31 @@ def how_sure(data: ReportInput, output: str | None = None) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _one_wave(data: ReportInput) -> list[str]:
+    """Requests that all ran at once shared every step: they are hardly several witnesses of what a step takes."""
+    cells = [cell for one in data.evidence.tried for cell in one.cells.values()]
+    loads = [c.key.load for c in cells if c.key.load.concurrency and 1 < c.requests <= c.key.load.concurrency]
+    if not loads:
+        return []
+    return [
+        f"At {loads_text(dict.fromkeys(loads))} a cell is one wave, whose requests shared their steps: its intervals "
+        "hold how they differ and not how another wave would; more measure.waves would tell."
+    ]
+
+
 def _relaunch(data: ReportInput) -> str:
     move, objective = largest_move(data.verdicts), OBJECTIVES[data.evidence.objective]
     source = f"the {PRIOR_SD:.0%} that is held beforehand" + (f" and off's drift of {move} at most" if move else "")
     return (
         "Each setting but off was launched once, on one machine, and the intervals hold the spread between requests. "
         f"A relaunch alone is held to move {objective} by {launch_luck(data.evidence):.1%} (one standard deviation, "
-        f"from {source}): smaller gains are not believed."
+        f"from {source}): a gain is believed where its interval, with that in it, stays above 1."
     )
 
 
 def _more(data: ReportInput) -> str:
     """The command that goes on, where the minutes ended the study."""
-    if "minutes of the budget" not in data.status:
+    if data.in_night or "minutes of the budget" not in data.status:
         return ""
     minutes = math.ceil(2 * data.workload.budget.minutes / 10) * 10
     again = f"`tuner recommend {data.header.name}.yaml --resume --minutes {minutes}`"

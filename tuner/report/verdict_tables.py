@@ -54,7 +54,7 @@ def break_even_table(data: ReportInput) -> Table:
     alphas = ("break-even alpha", "measured alpha") if with_alpha else ()
     columns = (
         "load", "temperature", "setting", "break-even tau", "measured tau", *alphas, "tau over break-even", gain,
-        "step times explain it",
+        "both on one side of 1",
     )  # fmt: skip
     return table(columns, (_break_even_row(data, c, with_alpha) for c in tried))
 

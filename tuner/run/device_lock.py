@@ -43,10 +43,10 @@ def devices_of(environments: Sequence[Environment], gpus: int) -> tuple[str, ...
 
 
 def _gpus(count: int) -> list[str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible:
-        return [f"gpu-{name.strip()}" for name in visible.split(",") if name.strip()]
-    return [f"gpu-{i}" for i in range(count)] or [ANY_GPU]
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if visible and all(name.isdigit() for name in visible):
+        return [f"gpu-{name}" for name in visible]
+    return [f"gpu-{i}" for i in range(count)] or [ANY_GPU]  # one named by its UUID may be any of them
 
 
 def holding_engines(environments: Sequence[Environment], who: str) -> AbstractContextManager[None]:
@@ -85,8 +85,13 @@ def _make(folder: Path) -> None:
 
 
 def _take(path: Path, device: str, who: str) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            # In a sticky folder the kernel lets nobody open another's file with O_CREAT (fs.protected_regular).
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            descriptor = os.open(path, flags | os.O_CREAT, 0o666)
     except OSError as error:
         raise UserError(f"cannot open {path} ({error.strerror}): remove it, or set {FOLDER_VARIABLE}") from None
     holder = os.pread(descriptor, 400, 0).decode(errors="replace")

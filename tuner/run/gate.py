@@ -11,19 +11,21 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from tuner.decide.launch_cost import cell_seconds
 from tuner.engines import engine_for
 from tuner.engines.environments import Environment
 from tuner.errors import NotMeasured, TunerError
 from tuner.measure.compare import compare
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
+from tuner.measure.records import CLOSING, Trial
 from tuner.measure.statistics import Estimate
 from tuner.run.files import json_line, write_atomic
 from tuner.run.journal import Event as JournalEvent
 from tuner.run.labelled import VERIFIED
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
-from tuner.run.store import StudyStore
+from tuner.run.store import INTERRUPTED, StudyStore
 from tuner.run.stream import Server
 from tuner.run.verify_probe import probe_off, verify_server
 from tuner.run.verify_task import Effort, Task, task_of
@@ -53,9 +55,11 @@ async def check_output(
 
     What cannot be tested is journaled with its reason, and stops no study.
     """
-    events = store.events()
-    if _done(events, environment.name, spec):
+    events, own = store.events(), _launches(store, environment.name, spec)
+    if _done(events, environment.name, spec) or any(t.number == number and t.role == CLOSING for t in own):
         return
+    # A launch that makes up for one that was cut may sample as long as the two would have been.
+    launch_s += sum(cell_seconds(cell) for trial in own if trial.number != number for cell in trial.cells)
     args = question.options(environment).args
     effort = dataclasses.replace(EFFORT, tokens=min(EFFORT.tokens, question.workload.traffic.max_output_tokens))
     task = task_of(question, environment.engine, args, effort, _temperatures_to_test(question, environment))
@@ -78,8 +82,8 @@ async def _verify(
 ) -> None:  # fmt: skip
     off = off_answers(store, environment.name)
     if off is None:
-        raise NotMeasured("off's launch ended before it was asked, so there is nothing to hold the output against")
-    gains = gains_over_off(question, store, environment.name, number)
+        raise NotMeasured("off was not asked, or did not answer, so there is nothing to hold the output against")
+    gains = gains_over_off(question, store, environment.name, spec)
     if not gains:
         raise NotMeasured(f"{spec.label} and off were measured in no cell in common: nothing can be advised of it")
     if not any(gain is None or gain.high > 1 for gain in gains):
@@ -112,12 +116,13 @@ def _labels(question: Question, environment: Environment, spec: SpecConfig) -> l
     return [(t, why) for t, why in reasons.items() if why]
 
 
-def gains_over_off(question: Question, store: StudyStore, engine: str, number: int) -> list[Estimate | None]:
-    """The launch's gain in each cell that off was measured in too; None: it is not known there, and may be one."""
+def gains_over_off(question: Question, store: StudyStore, engine: str, spec: SpecConfig) -> list[Estimate | None]:
+    """The setting's gain in each cell that off was measured in too; None: it is not known there, and may be one."""
     workload, trials = question.workload, store.trials()
     cells = {cell.key: cell for trial in reversed(trials) if trial.spec.is_off and trial.engine == engine
              for cell in trial.cells}  # fmt: skip
-    pairs = [(cells[c.key], c) for t in trials if t.number == number for c in t.cells if c.key in cells]
+    own = _launches(store, engine, spec)
+    pairs = [(cells[cell.key], cell) for trial in own for cell in trial.cells if cell.key in cells]
     return [compare(a, b, workload.objective, workload.slo.limits(), workload.seed) for a, b in pairs]
 
 
@@ -131,6 +136,24 @@ def off_answers(store: StudyStore, engine: str) -> OffProbe | None:
             except OSError as error:  # a worker on another machine may not see it
                 raise NotMeasured(f"off's answers in {path} cannot be read ({error.strerror})") from None
     return None
+
+
+def _launches(store: StudyStore, engine: str, spec: SpecConfig) -> list[Trial]:
+    return [trial for trial in store.trials() if trial.spec == spec and trial.engine == engine]
+
+
+def unasked(store: StudyStore, own: Sequence[Trial]) -> frozenset[SpecConfig]:
+    """Settings whose launch was interrupted, and that were not verified since. `own`: one engine's launches."""
+    cut = {trial.spec: trial for trial in own if trial.status == INTERRUPTED and trial.role != CLOSING}
+    events = store.events()
+    return frozenset(
+        spec
+        for spec, trial in cut.items()
+        if not _done(events, trial.engine, spec)
+        and not any(
+            e["event"] == SKIPPED and e["engine"] == trial.engine and e["spec"] == spec.to_dict() for e in events
+        )
+    )
 
 
 def verdicts(store: StudyStore, engine: str) -> dict[SpecConfig, Verified]:

@@ -49,6 +49,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "tpot_s DOUBLE PRECISION, ttft_s DOUBLE PRECISION, ended_s DOUBLE PRECISION NOT NULL, n_out BIGINT NOT NULL, "
         "accepted BIGINT, steps BIGINT, good BIGINT, PRIMARY KEY (cell, i)){compact}",
     ),
+    (  # Requests that failed are kept too, without figures; everything is read from the journals again.
+        "DROP TABLE requests",
+        "CREATE TABLE requests (cell BIGINT NOT NULL, i BIGINT NOT NULL, prompt TEXT NOT NULL, "
+        "tpot_s DOUBLE PRECISION, ttft_s DOUBLE PRECISION, ended_s DOUBLE PRECISION, n_out BIGINT, "
+        "accepted BIGINT, steps BIGINT, good BIGINT, PRIMARY KEY (cell, i)){compact}",
+        "DELETE FROM cells",
+        "DELETE FROM trials",
+        "DELETE FROM studies",
+        "DELETE FROM runs",
+    ),
 )
 TABLES = ("runs", "studies", "trials", "cells", "requests")
 

@@ -87,7 +87,7 @@ def _add_cell(rows: StudyRows, trial: int, cell: Cell, spec: SpecConfig, slo_ms:
     key = key_of(trial, load.concurrency, load.rate, cell.key.temperature)
     blocks = [finding.text for finding in check_cell(cell, spec) if finding.blocks]
     blocked = blocks[0] if blocks else f"lossy: {cell.lossy}" if cell.lossy else ""
-    added = [_request_row(key, request, spec, slo_ms) for request in done]
+    added = [_request_row(key, request, spec, slo_ms) for request in cell.measured]
     rows.requests += added
     start_s, end_s = cell.window_s
     accepted, steps = _sum(added, 7), _sum(added, 8)
@@ -101,8 +101,11 @@ def _add_cell(rows: StudyRows, trial: int, cell: Cell, spec: SpecConfig, slo_ms:
 
 
 def _request_row(cell: int, request: RequestRecord, spec: SpecConfig, slo_ms: Mapping[str, float]) -> Row:
-    counts = None if spec.is_off else request_counts(request, spec.depth)
+    """A failed request counts against goodput, and has no other figure."""
     good = int(meets_slo(request, slo_ms)) if slo_ms else None
+    if not request.ok:
+        return (cell, request.index, request.prompt, None, None, None, None, None, None, good)
+    counts = None if spec.is_off else request_counts(request, spec.depth)
     return (
         cell, request.index, request.prompt, request.tpot_s, request.ttft_s, request.ended_s, request.n_out,
         counts.accepted if counts else None, counts.verify_steps if counts else None, good,

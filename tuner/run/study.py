@@ -12,14 +12,13 @@ from tuner.decide.plan import Ask, ask
 from tuner.engines.environments import Environment
 from tuner.errors import EngineError
 from tuner.measure.records import BASELINE, CLOSING, CellKey, Trial
-from tuner.run.progress import Notify
+from tuner.run.gate import unasked
+from tuner.run.progress import Event, Notify
 from tuner.run.question import Question, cell_weights
 from tuner.run.schedules import schedule_maker
-from tuner.run.store import StudyStore
+from tuner.run.store import INTERRUPTED, StudyStore
 from tuner.run.trial import STOPPED, TrialPlan, run_trial
-from tuner.spec.speculation import OFF
-
-INTERRUPTED = "interrupted"
+from tuner.spec.speculation import OFF, SpecConfig
 
 
 def evidence_of(question: Question, trials: Sequence[Trial]) -> Evidence:
@@ -30,11 +29,18 @@ def evidence_of(question: Question, trials: Sequence[Trial]) -> Evidence:
 async def run_study(question: Question, store: StudyStore, notify: Notify) -> str:
     """Run until nothing is left to ask, or the budget ends; returns the study's status, which is also recorded.
 
-    Raises EngineError when off itself could not be measured: without it there is nothing to compare with.
+    Raises EngineError when off itself could be measured on no engine: without it there is nothing to compare with.
     """
-    started_s, status, reopened = time.monotonic(), "complete", _reopened(store)
+    started_s, status, reopened, lost = time.monotonic(), "complete", _reopened(store), 0
     for environment in question.environments:
-        ended = await _run_engine(question, environment, store, notify, started_s, reopened)
+        try:
+            ended = await _run_engine(question, environment, store, notify, started_s, reopened)
+        except EngineError as error:
+            lost += 1
+            if lost == len(question.environments):
+                raise
+            ended = f"failed: {error}"
+            notify(Event("note", str(error)))
         status = ended if ended != "complete" else status
     store.study_ended(status)
     return status
@@ -50,7 +56,7 @@ async def _run_engine(
     while True:
         trials = store.trials()
         own = [t for t in trials if t.engine == environment.name and t.number not in reopened]
-        plan = _next_plan(question, environment, own, len(trials) + 1, clock)
+        plan = _next_plan(question, environment, own, unasked(store, own), len(trials) + 1, clock)
         if plan is None or (closed and plan.ask.role == CLOSING):
             return f"{STOPPED}: the minutes of the budget are used up" if clock.cut else "complete"
         before_s, closed = time.monotonic(), False
@@ -59,7 +65,7 @@ async def _run_engine(
             clock.took(len(plan.keys), time.monotonic() - before_s)
         else:  # the rest of one that was interrupted: a whole start for few cells is no pace
             clock.resumed([t for t in store.trials() if t.engine == environment.name])
-        if status != "ok" and plan.ask.role == BASELINE:
+        if status != "ok" and plan.ask.role == BASELINE and not any(trial.cells for trial in own):
             raise EngineError(f"{environment.name} could not be measured without speculation: {status}")
 
 
@@ -100,17 +106,18 @@ class _Clock:
 
 
 def _next_plan(
-    question: Question, environment: Environment, own: list[Trial], number: int, clock: _Clock
-) -> TrialPlan | None:
-    """The launch that was interrupted, with the cells it lacks, or off where all that it did was to fail; else what the
-    planner asks for, if the clock allows."""
+    question: Question, environment: Environment, own: list[Trial], unverified: Set[SpecConfig], number: int,
+    clock: _Clock,
+) -> TrialPlan | None:  # fmt: skip
+    """The launch that was interrupted, with the cells it lacks (none, if only its output was not verified), or off
+    where all that it did was to fail; else what the planner asks for, if the clock allows."""
     if own and own[-1].status == INTERRUPTED:
         last = own[-1]
         done = {
             cell.key for trial in own if trial.spec == last.spec and trial.role == last.role for cell in trial.cells
         }
         missing = tuple(key for key in keys_for(question, last.role) if key not in done)
-        if missing:
+        if missing or last.spec in unverified:
             return TrialPlan(number, Ask(last.spec, last.role, last.why), environment, missing)
     if own and all(trial.spec.is_off and not trial.cells for trial in own):
         why = f"off once more: everything is compared with it, and it was not measured in launch {own[-1].number}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tuner.decide.plan import Ask, ask
@@ -35,12 +35,15 @@ class Next:
     keys: tuple[CellKey, ...]
 
 
-def following(question: Question, own: Sequence[Trial], *, exhaustive: bool) -> tuple[Next, ...]:
+def following(
+    question: Question, own: Sequence[Trial], *, exhaustive: bool, unverified: Set[SpecConfig] = frozenset()
+) -> tuple[Next, ...]:
     """Launches that may be made now, in order and independent of each other; none when the study is complete.
 
-    First what was interrupted, then what makes up for failures, then what the mode asks for.
+    First what was interrupted, then what makes up for failures, then what the mode asks for. `unverified`: settings
+    that were cut after their last cell, before their output was asked for.
     """
-    running = tuple(_interrupted(question, own))
+    running = tuple(_interrupted(question, own, unverified))
     if running:
         return running
     retries = tuple(_retries(question, own, exhaustive=exhaustive))
@@ -72,10 +75,10 @@ def _latest(own: Sequence[Trial]) -> list[Trial]:
     return list(latest.values())
 
 
-def _interrupted(question: Question, own: Sequence[Trial]) -> Iterator[Next]:
+def _interrupted(question: Question, own: Sequence[Trial], unverified: Set[SpecConfig]) -> Iterator[Next]:
     for last in _latest(own):
         keys = missing(question, own, last.spec, last.role)
-        if last.status == INTERRUPTED and keys:
+        if last.status == INTERRUPTED and (keys or (last.spec in unverified and last.role != CLOSING)):
             yield Next(Ask(last.spec, last.role, last.why), _still_to_do(question, own, last, keys))
 
 

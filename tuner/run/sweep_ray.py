@@ -25,6 +25,7 @@ from tuner.run.question import Question
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
 from tuner.run.trial import TrialPlan, run_trial
+from tuner.spec.speculation import SpecConfig
 
 #: Trials handed to Ray together: it holds back those that find no room.
 AT_ONCE = 256
@@ -47,7 +48,7 @@ class RayExecutor:
         self._task = ray.remote(max_retries=NO_RETRIES, num_returns="streaming")(measure_elsewhere)
 
     async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
-        told = self._task.options(**self._claim(question, plan)).remote(question, plan, _Study.of(store))
+        told = self._task.options(**self._claim(question, plan)).remote(question, plan, _Study.of(store, plan.ask.spec))
         self._running.add(told)
         status = LOST
         try:
@@ -123,16 +124,16 @@ def _record_lost(plan: TrialPlan, store: StudyStore, status: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Study:
-    """What a worker is told of the study so far."""
+    """What a worker is told of the study so far. `before`: launches of off and of the worker's own setting."""
 
     folder: Path
     events: tuple[JournalEvent, ...]
-    offs: tuple[Trial, ...]
+    before: tuple[Trial, ...]
 
     @classmethod
-    def of(cls, store: StudyStore) -> Self:
-        offs = tuple(trial for trial in store.trials() if trial.spec.is_off)
-        return cls(store.folder.absolute(), tuple(store.events()), offs)
+    def of(cls, store: StudyStore, spec: SpecConfig) -> Self:
+        before = tuple(trial for trial in store.trials() if trial.spec.is_off or trial.spec == spec)
+        return cls(store.folder.absolute(), tuple(store.events()), before)
 
 
 class _Teller:
@@ -150,14 +151,15 @@ class _Teller:
         return self._events
 
     def trials(self) -> tuple[Trial, ...]:
-        """Off's launches, and its own so far: what it may be compared with."""
+        """Off's launches and its own setting's, this one as far as it is: what the gate compares."""
         ask = self._plan.ask
         own = Trial(
             self._plan.number, ask.spec, self._plan.environment.name, tuple(self._cells), role=ask.role, why=ask.why
         )
-        return (*self._study.offs, own)
+        return (*self._study.before, own)
 
     def note(self, event: str, **fields: Any) -> None:
+        self._tell_files()  # a note may speak of one, and a kill may come between the two
         self._events.append({"event": event, **fields})
         self._tell.put(("note", (event, fields)))
 
@@ -174,12 +176,16 @@ class _Teller:
 
         def tell(*values: Any) -> None:
             self._cells += [values[1]] if name == "cell_done" else []
-            for path in sorted(self.folder.iterdir()) if name == "trial_ended" else ():
-                if path.is_file():
-                    self._tell.put(("file", (path.name, path.read_bytes())))
+            if name == "trial_ended":
+                self._tell_files()
             self._tell.put((name, values))
 
         return tell
+
+    def _tell_files(self) -> None:
+        for path in sorted(self.folder.iterdir()):
+            if path.is_file():
+                self._tell.put(("file", (path.name, path.read_bytes())))
 
 
 def measure_elsewhere(question: Question, plan: TrialPlan, study: _Study) -> Iterator[Told]:

@@ -35,6 +35,10 @@ VERDICT, TAGGED = "verdict", "tagged"
 KEPT_FIGURES = "figures.json"
 
 
+def is_night(folder: Path) -> bool:
+    return (folder / HEADER).exists()
+
+
 @dataclass(frozen=True, slots=True)
 class NightHeader:
     """`studies`: `PlannedStudy.to_dict` with the folder of each. `sweep_text`: as typed."""

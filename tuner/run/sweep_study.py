@@ -10,10 +10,11 @@ from typing import Protocol
 
 from tuner.errors import EngineError, UserError
 from tuner.measure.records import BASELINE, CLOSING, CellKey, Trial
+from tuner.run.gate import unasked
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import INTERRUPTED, StudyStore
-from tuner.run.sweep_asks import Next, closing, following, missing
+from tuner.run.sweep_asks import AGAIN, LOST, Next, closing, following, missing
 from tuner.run.sweep_clock import Deadline, Pace, pace_of
 from tuner.run.sweep_plan import PlannedStudy
 from tuner.run.trial import STOPPED, TrialPlan, run_trial
@@ -71,7 +72,8 @@ class NightStudy:
             if why := _hopeless(own):
                 status = f"failed: off could not be measured: {why}"
                 break
-            batch = following(question, own, exhaustive=self.planned.exhaustive)[: self.executor.at_once]
+            left = following(question, own, exhaustive=self.planned.exhaustive, unverified=unasked(self.store, own))
+            batch = left[: self.executor.at_once]
             affordable = tuple(one for one in batch if self._affords(one, own, pace))
             if batch and not affordable:
                 status = OUT_OF_TIME
@@ -141,6 +143,8 @@ def _hopeless(own: Sequence[Trial]) -> str | None:
     """Why nothing can be compared: every launch of off ended without a cell, and none is left to finish."""
     offs = [trial for trial in own if trial.role == BASELINE]
     if not offs or any(trial.cells for trial in offs) or not offs[-1].status.startswith("failed"):
+        return None
+    if offs[-1].status.startswith(LOST) and not offs[-1].why.startswith(AGAIN):
         return None
     return offs[-1].status.removeprefix("failed: ")
 

@@ -47,7 +47,8 @@ class TrialPlan:
 
 
 async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
-    """Run and record one trial; its status is returned: `ok`, `failed: …` or `stopped: …`. Only interruption raises."""
+    """Run and record one trial; its status is returned: `ok`, `failed: …` or `stopped: …`. An interruption raises, as
+    does what no engine's log explains: a port that is taken, an engine that stays."""
     engine = engine_for(plan.environment)
     port = question.workload.engine_options.port or free_port()
     key = secrets.token_urlsafe(24)
