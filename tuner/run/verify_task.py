@@ -15,13 +15,13 @@ from tuner.run.demand import CONSTRAINTS, binds
 from tuner.run.question import Question
 from tuner.run.verify_ask import Choice
 
-#: Short bare texts: the first tokens after them have few likely ways on, and each repeats itself, so that lookups
-#: find something to draft. Sampling is tested on these, as a long prompt would cost its prefill for every sample.
+#: Bare texts of a few tokens, since each sample costs their prefill: the first tokens after them have few likely ways
+#: on, and each repeats itself, so that lookups find something to draft.
 OPENERS = (
-    ("colours", "red, green, blue, red, green, blue, red,"),
-    ("animals", "The cat sat on the mat. The dog sat on the"),
-    ("answers", "Q: Is it red? A: Yes. Q: Is it blue? A:"),
-    ("weather", "It is warm in May. It is cold in"),
+    ("colours", "red, green, red,"),
+    ("animals", "the cat, the dog, the"),
+    ("answers", "Yes. No. Yes."),
+    ("weather", "hot, cold, hot,"),
 )
 #: What the openers are sampled with besides the workload's own fields; the first also sends a seed.
 VARIANTS: tuple[tuple[str, Mapping[str, Any]], ...] = (
