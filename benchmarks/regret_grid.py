@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.decide.evidence import Evidence, Tried, gather, with_trial
+from tuner.decide.evidence import Evidence, gather, with_trial
 from tuner.decide.plan import Ask, ask, predictions
 from tuner.decide.rank import recommend
 from tuner.measure.records import CellKey, Trial
@@ -110,17 +110,12 @@ def _outcome(grid: Evidence, key: CellKey, chosen: SpecConfig) -> Outcome:
     medians = {
         spec: cell.tpot_p50_s.value
         for spec in grid.specs()
-        if (one := grid.best_trial(spec, key)) and (cell := one.cells[key]).tpot_p50_s and not _lossy(one, key)
+        if (one := grid.best_trial(spec, key)) and (cell := one.cells[key]).tpot_p50_s and not one.lossy(key)
     }
     best = min(medians, key=lambda spec: medians[spec])
     ratio = grid.ratio(chosen, best, key) if chosen != best else None
     tie = chosen == best or (ratio is not None and is_tie(ratio))
     return Outcome(key, chosen, best, medians[chosen] / medians[best] - 1, tie)
-
-
-def _lossy(one: Tried, key: CellKey) -> bool:
-    cell = one.trial.cell(key)
-    return cell is not None and cell.lossy is not None
 
 
 def _errors(grid: Evidence, arms: Sequence[Arm], evidence: Evidence) -> list[float]:

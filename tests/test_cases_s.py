@@ -62,6 +62,17 @@ def test_s13_a_setting_that_dies_under_load_keeps_its_good_cells_and_is_not_advi
     assert recommend(told).overall.best.is_off  # one setting for all loads must survive all of them
 
 
+def test_s13_a_launch_that_was_interrupted_and_went_on_did_not_die() -> None:
+    keys = [CellKey(Load(rate=r), 0.0) for r in (2.0, 8.0)]
+    off = Trial(1, OFF, "e", tuple(off_trial([0.1] * 8, key=key).cells[0] for key in keys))
+    first, second = (spec_trial(E4, 0.15, [[2, 2, 2]] * 8, key=key).cells[0] for key in keys)
+    cut = Trial(2, E4, "e", (first,), status="interrupted")
+    assert died_at(gather([off, cut], "tpot_p50"), 2) is None
+    failed = Trial(2, E4, "e", (first,), status="failed: the engine ended during the cell")
+    assert died_at(gather([off, failed], "tpot_p50"), 2) == Load(rate=8.0)
+    assert died_at(gather([off, failed, Trial(3, E4, "e", (second,))], "tpot_p50"), 2) is None
+
+
 def test_s13_a_launch_that_never_started_did_not_die_under_load() -> None:
     told = gather([off_trial([0.1] * 8), Trial(2, E4, "e", (), status="failed: out of memory")], "tpot_p50")
     assert died_at(told, 2) is None

@@ -231,3 +231,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert "1.73x off" in " ".join(told["reasons"])
     shown = CliRunner().invoke(app, ["recommend", "--from", str(path)])
     assert shown.stdout.startswith("Turn it on: eagle3 N=3.")
+
+
+def test_runs_of_one_setting_are_one_cost() -> None:
+    """DEFINITIONS asks for off first and last; added up, two runs of off would cost 20.2 ms and lose to 12."""
+    slower = advise([row("off", tpot_ms=10.0), row("off", tpot_ms=10.2), row("eagle3", 3, tpot_ms=12.0)])
+    assert slower.verdict == "off"
+    faster = advise([row("off", tpot_ms=10.0), row("eagle3", 3, tpot_ms=6.0), row("eagle3", 3, tpot_ms=6.2)])
+    assert faster.verdict == "on"
+    assert [cost.value for cost in faster.cells[0].costs if cost.row.n == 3] == [pytest.approx(6.1)]

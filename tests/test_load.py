@@ -20,7 +20,7 @@ from tuner.run.cell_plan import request_body, request_seed
 from tuner.run.health import watch_loop
 from tuner.run.load import CellAborted, CellPlan, Server, measure_cell
 from tuner.run.scrape import requests_in_flight, scrape, wait_until_idle
-from tuner.run.stream import open_session
+from tuner.run.stream import open_session, send
 
 FAST = Sim(base_s=0.002, prefill_s=0.001, alpha={"*": {"0": [0.8, 0.6, 0.5], "1": [0.5, 0.4, 0.3]}})
 EAGLE3 = Config(spec=Speculation("eagle3", 3, 3), sim=FAST, metrics_level="detailed")
@@ -305,6 +305,23 @@ def test_open_loop_misses_its_deadline_and_says_so() -> None:
     assert len(late) + len(cell.completed) == 20
     assert {r.error for r in cell.requests if r.phase == "filler"} == {"cancelled"}
     assert engine.machine.running == []
+
+
+@pytest.mark.timeout(60)
+def test_an_open_loop_whose_last_filler_never_ends_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 9th request, none of the measured ones, gets no answer: nothing but its own time-out can end the cell."""
+    sent = 0
+
+    async def send_but_the_ninth(*given: Any) -> None:
+        nonlocal sent
+        sent += 1
+        await (asyncio.Event().wait() if sent == 9 else send(*given))
+
+    monkeypatch.setattr(load_module, "send", send_but_the_ninth)
+    slow = Sim(base_s=0.05)  # the measured ones take 1 s, the 9th comes within it
+    cell, _ = measure(Config(sim=slow), plan(rate=100.0, warmup=0, measured=8, timeout_s=1.5, max_output_tokens=20))
+    assert sent >= 9
+    assert len(cell.completed) == 8
 
 
 def test_failed_requests_are_rows_and_the_cell_goes_on() -> None:

@@ -94,7 +94,8 @@ def test_goodput_counts_requests_that_keep_every_limit() -> None:
     strict = one(predict_chains(plain, [longest], [eagle(1)], Terms("goodput", {"tpot_p95_ms": 80})))
     assert strict.goodput is not None
     assert strict.goodput.value == 0.75
-    assert strict.gain is None  # off meets it never: no ratio
+    assert strict.gain is not None
+    assert strict.gain.value == 24  # off meets it never: 0.75 over half a one of 16
     assert strict.missed_slos == ("tpot_p95_ms: 110.0 over 80 (predicted)",)
     loose = one(predict_chains(plain, [longest], [eagle(1)], Terms("goodput", {"tpot_p95_ms": 105})))
     assert loose.gain is not None

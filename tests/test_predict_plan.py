@@ -16,7 +16,8 @@ from tuner.decide.halving import most_launches, next_setting
 from tuner.decide.launch_cost import closing_seconds, launch_seconds
 from tuner.decide.outline import outline
 from tuner.decide.plan import ask, predictions
-from tuner.decide.prefix_rule import holds, refused
+from tuner.decide.prefix_rule import holds, launched_pairs, refused
+from tuner.decide.prospects import best_measured
 from tuner.measure.records import CellKey
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig, Tree
@@ -91,6 +92,27 @@ def test_two_lookup_runs_that_agree_make_it_predictable_and_two_that_do_not_refu
     asked = ask((lookup,), other, 5)
     assert asked is not None
     assert "searched around the better half" in asked.why
+
+
+def test_lookup_runs_over_unlike_prompts_agree_token_by_token() -> None:
+    """Half the prompts copy nine tokens a step, half copy nothing. At N = 2 nine tokens take three steps: 4 x 9 tokens
+    in 4 x 3 steps, and 20 in 20, so tau(2) = 56 / 32."""
+    lookup = Arm("ngram", ns=(2, 8))
+    eight = spec_trial(lookup.at(8), 0.14, [[8] * 4, [0] * 20] * 4)
+    two = spec_trial(lookup.at(2), 0.12, [[2, 2, 2] * 4, [0] * 20] * 4, 3)
+    (pair,) = launched_pairs(gather([off_trial(OFF_TPOTS), eight, two], "tpot_p50"), lookup.chains)
+    assert pair.measured.value == pytest.approx(56 / 32)
+    assert pair.summed.value == pytest.approx(56 / 32)
+    assert pair.holds
+
+
+def test_a_lossy_setting_keeps_no_other_from_being_tried() -> None:
+    fast = spec_trial(SpecConfig("ngram", n=2), 0.05, STEPS, 2)
+    lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="it fails verification"),))
+    trials = [off_trial(OFF_TPOTS), lossy, spec_trial(EAGLE.at(4), 0.14, STEPS, 3)]
+    best = best_measured(gather(trials, "tpot_p50"), C1T0)
+    assert best is not None
+    assert best.spec == EAGLE.at(4)
 
 
 def test_autoregressive_drafts_too_are_refused_when_two_runs_contradict() -> None:

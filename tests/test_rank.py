@@ -11,10 +11,12 @@ from cells import C1T0, cell, off_trial, request, spec_trial
 from tuner.decide.break_even import alpha_for, break_even
 from tuner.decide.evidence import gather
 from tuner.decide.launch_luck import launch_luck
-from tuner.decide.rank import recommend
+from tuner.decide.rank import geometric_mean, missed_slos, recommend
 from tuner.measure.compare import compare
 from tuner.measure.records import CellKey, Load, Trial
-from tuner.spec.speculation import SpecConfig
+from tuner.measure.statistics import Estimate
+from tuner.measure.summary import summarise
+from tuner.spec.speculation import OFF, SpecConfig
 
 E1, E3, E5 = (SpecConfig("eagle3", n=n, draft="head") for n in (1, 3, 5))
 OFF_TPOTS = [0.100, 0.101, 0.099, 0.100, 0.102, 0.098, 0.100, 0.101]
@@ -73,6 +75,43 @@ def test_a_request_that_failed_counts_against_goodput() -> None:
     ratio = compare(off, setting, "goodput", {"tpot_p50_ms": 105})
     assert ratio is not None
     assert (ratio.value, ratio.n) == (1.0, 20)
+
+
+def test_off_that_never_meets_the_objective_loses_to_a_setting_that_does() -> None:
+    off = Trial(1, OFF, "e", (cell([request(i, 0.050) for i in range(32)]),))
+    on = Trial(2, E3, "e", (cell([request(i, 0.025, accepted=[1, 1], n=3) for i in range(32)]),))
+    told = recommend(gather([off, on], "goodput", {"tpot_p95_ms": 40}))
+    (verdict,) = told.verdicts
+    assert verdict.best == E3
+    assert verdict.ratio is not None
+    assert verdict.ratio.value == 64  # 32 of 32 over half a one of 32
+    back = recommend(
+        gather([Trial(1, OFF, "e", on.cells), Trial(2, E3, "e", off.cells)], "goodput", {"tpot_p95_ms": 40})
+    )
+    assert back.overall.best.is_off
+    assert back.verdicts[0].comparisons[1].ratio == Estimate(1 / 64, 1 / 64, 1 / 64, 32)
+
+
+def test_a_request_that_failed_brings_no_token_and_takes_its_time() -> None:
+    off = cell([request(i, 0.1, ttft_s=0.0) for i in range(16)])  # 11 tokens in 1 s
+    half = [request(i, 0.05, ttft_s=0.0, error=None if i % 2 else "timed out") for i in range(16)]  # 0.5 s
+    ratio = compare(off, cell(half), "throughput", {})
+    assert ratio is not None
+    assert ratio.value == pytest.approx((8 * 11 / (16 * 0.5)) / (16 * 11 / 16))  # 11 tokens a second over 11
+
+
+def test_a_percentile_is_missed_where_more_requests_failed_than_it_leaves_out() -> None:
+    lost = [request(i, 0.05, error="timed out" if i < 4 else None) for i in range(40)]
+    one = summarise(cell(lost), OFF, {})
+    assert missed_slos(one, (("e2e_p95_ms", 6000.0),)) == ("e2e_p95_ms: over 6000, since so many requests failed",)
+    assert missed_slos(one, (("e2e_p50_ms", 6000.0),)) == ()
+
+
+def test_the_mean_over_cells_is_no_surer_than_the_prompts_they_share() -> None:
+    one = Estimate(1.06, 1.06 / 1.08, 1.06 * 1.08, 32)
+    mean = geometric_mean([one] * 4, 4)
+    assert mean is not None
+    assert (mean.value, mean.low, mean.high) == pytest.approx((one.value, one.low, one.high))
 
 
 def test_among_ties_the_smaller_n_wins() -> None:

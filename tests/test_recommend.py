@@ -113,6 +113,35 @@ def test_resume_with_another_budget_measures_off_where_it_failed_before(
     assert told == [("baseline", "failed"), ("baseline", "ok"), ("explore", "ok"), ("baseline-again", "ok")]
 
 
+def test_a_name_that_stands_for_something_else_than_before_is_not_resumed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = bench.folder / "own.jsonl"
+    own.write_text("".join(f'{{"turns": ["Question {i}?"]}}\n' for i in range(12)))
+    path = bench.workload(
+        drafts=[{"method": "ngram", "n": 3}],
+        traffic={"concurrency": [2], "prompts": [{"set": "./own.jsonl"}], "max_output_tokens": 12},
+    )
+    monkeypatch.setenv("MOCK_ENGINE_FAULTS", "die_at_start")
+    assert bench.tuner("recommend", path).returncode == 3
+    monkeypatch.delenv("MOCK_ENGINE_FAULTS")
+    (study,) = bench.studies()
+    entry = bench.home / "engines" / "mock.json"
+    before = entry.read_text()
+    entry.write_text(before.replace("0.32.0", "0.31.0"))
+    refused = bench.tuner("recommend", path, "--resume")
+    assert refused.returncode == 2
+    assert f"engine mock was 0.32.0 when {study.name} was begun and is 0.31.0 now" in refused.stderr
+    entry.write_text(before)
+    text = own.read_text()
+    own.write_text(text.replace("Question 3?", "Another?"))
+    refused = bench.tuner("recommend", path, "--resume")
+    assert refused.returncode == 2
+    assert "the prompts' texts was " in refused.stderr
+    own.write_text(text)
+    assert bench.tuner("recommend", path, "--resume").returncode == 0
+
+
 def test_a_study_that_ran_out_of_minutes_goes_on_with_more(bench: Bench) -> None:
     path = bench.workload(traffic={"concurrency": [2], "prompts": [{"set": "chat"}], "max_output_tokens": 12})
 

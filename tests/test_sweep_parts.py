@@ -16,6 +16,7 @@ from study_fixture import study_header
 from tuner.decide.plan import Ask
 from tuner.engines.environments import Environment
 from tuner.measure.records import Cell, Trial
+from tuner.run import sweep_retention
 from tuner.run.device_lock import devices_of
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
@@ -105,12 +106,30 @@ def test_an_old_study_that_cannot_be_read_keeps_its_records_and_stops_no_night(t
     assert list((newest / FOLDER).glob("trials/*/requests-*"))
 
 
+def test_an_old_night_that_cannot_be_deleted_takes_nothing_of_tonights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, newest = write_nights(tmp_path, [0.05] * 2)
+
+    def refused(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(sweep_retention, "discard", refused)
+    with open_database(tmp_path) as database:
+        refresh(database, tmp_path)
+        told = prune(database, tmp_path, "nightly", Retention(nights=1))
+    assert told == (f"{old.name}: could not be deleted (Permission denied): delete it by hand",)
+    assert newest.is_dir()
+
+
 def test_a_kill_between_study_json_and_what_was_resolved_is_made_up_for(tmp_path: Path) -> None:
     header = NightHeader("n", "2026-05-04T02:00:00+00:00", "n", "k", {}, "", "n.yaml", ({"folder": FOLDER},), HOST)
     NightStore.create(tmp_path, header).close()
     store = NightStore.read(tmp_path / "n")
     StudyStore.create(store.study_folder(0), study_header()).close()
-    planned = SimpleNamespace(question=SimpleNamespace(target="/models/m", arms=(), removed=(), cautions=()))
+    planned = SimpleNamespace(
+        question=SimpleNamespace(target="/models/m", arms=(), removed=(), cautions=(), environments=(), prompts=())
+    )
     for _ in range(2):
         with open_study_of(store, 0, planned) as study:  # type: ignore[arg-type]
             assert Resolved.read(study).target == "/models/m"

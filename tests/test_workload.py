@@ -347,6 +347,14 @@ def test_a_mistake_in_the_engine(engine: str, sentence: str, tmp_path: Path) -> 
     assert refusal(text, tmp_path) == sentence
 
 
+def test_throughput_at_a_rate_is_what_is_sent(tmp_path: Path) -> None:
+    asked = LEAST.replace("concurrency: [1]", "rates: [2]") + "objective: throughput\n"
+    assert refusal(asked, tmp_path) == (
+        "w.yaml:5: objective: throughput at traffic.rates is the rate that is sent, whatever the setting: choose "
+        "tpot_p50 or goodput, or give traffic.concurrency alone"
+    )
+
+
 def test_all_problems_are_shown_in_the_order_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text("name: My X\nengine: e\ntraffic:\n  concurency: [1]\n  rates: [-1]\nsed: 3\n")

@@ -25,6 +25,11 @@ class Tried:
     def spec(self) -> SpecConfig:
         return self.trial.spec
 
+    def lossy(self, key: CellKey) -> str | None:
+        """Why the cell's output is known not to be the target's."""
+        cell = self.trial.cell(key)
+        return cell.lossy if cell else None
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

@@ -11,6 +11,7 @@ from tuner.measure.statistics import (
     bootstrap,
     bootstrap_median_ratio,
     bootstrap_sums,
+    floored_mean_ratio,
 )
 
 MEDIANS = ("tpot_p50", "ttft_p50")
@@ -34,7 +35,7 @@ def worse_by(
     if metric in MEDIANS:
         return bootstrap_median_ratio(rows[:, ::-1].tolist(), seed)
     if metric == "goodput":
-        return bootstrap(rows.tolist(), _first_mean_over_second, seed)
+        return bootstrap(rows.tolist(), floored_mean_ratio, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         return bootstrap_sums(rows.tolist(), _tau_worse if metric == "tau" else _throughput_worse, seed)[0]
 
@@ -52,7 +53,7 @@ def drift_of(metric: str, first: CellSample, again: CellSample) -> float | None:
         if metric in MEDIANS:
             value = float(np.median(np.log(rows[:, 1] / rows[:, 0])))
         elif metric == "goodput":
-            value = float(np.log(_first_mean_over_second(rows)))
+            value = float(np.log(floored_mean_ratio(rows)))
         else:
             value = float(np.log((_tau_worse if metric == "tau" else _throughput_worse)(rows.sum(axis=0)))[0])
     return value if np.isfinite(value) else None
@@ -89,12 +90,6 @@ def _speedup_worse(
 def _ratio_of_medians(data: Array) -> Array:
     middle = np.median(data, axis=-2)
     return np.asarray((middle[..., 0] / middle[..., 1]) / (middle[..., 2] / middle[..., 3]))
-
-
-def _first_mean_over_second(data: Array) -> Array:
-    """A night without one good request counts as half of one: its loss is then at least so large, and no infinity."""
-    middle = np.maximum(data.mean(axis=-2), 0.5 / data.shape[-2])
-    return np.asarray(middle[..., 0] / middle[..., 1])
 
 
 def _tau_worse(total: Array) -> Array:

@@ -52,7 +52,8 @@ class Outlook:
 
     def goodput(self, slo_ms: Mapping[str, float]) -> Estimate | None:
         good = self._good(slo_ms)
-        return _estimate(*good, len(self.against)) if good else None
+        n = len(self.against)
+        return _estimate(*good, n).as_share(n) if good else None
 
     def missed(self, slo_ms: Mapping[str, float]) -> tuple[str, ...]:
         """Objectives whose predicted percentile is over the limit."""
@@ -77,10 +78,11 @@ class Outlook:
             return _estimate(value * other.ended_s.sum() / other.n_out.sum(), draws / there, n)
         good = self._good(slo_ms)
         there = _meets(slo_ms, {"ttft": other.ttft_s, "tpot": other.tpot_s, "e2e": _e2e(other, other.tpot_s)})
-        if good is None or not there.any():
+        if good is None:
             return None
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return estimate_of(good[0] / there.mean(), good[1] / (self.weights @ there / n), n)
+        half = 0.5 / n  # none good counts as half a one, as in what is measured
+        value, draws = max(good[0], half), np.maximum(good[1], half)
+        return estimate_of(value / max(there.mean(), half), draws / np.maximum(self.weights @ there / n, half), n)
 
     def _tpot(self) -> tuple[float, Array]:
         one = self.stretch

@@ -100,17 +100,18 @@ def _tie(evidence: Evidence, verdicts: Sequence[Verdict], best: SpecConfig, othe
 def geometric_mean(
     ratios: Sequence[Estimate | None], cells: int, weights: Sequence[float] | None = None
 ) -> Estimate | None:
-    """Of one ratio a cell; None unless all cells have one. Cells are independent runs: variances of the logs add."""
+    """Of one ratio a cell; None unless all cells have one. Every cell was sent the same prompts, so that what is due to
+    them is due to them in all: errors of the logs are held to be one and the same, and add."""
     if len(ratios) < cells or not ratios:
         return None
     shares = weights or [1.0] * len(ratios)
-    logs, variance, total = 0.0, 0.0, sum(shares)
+    logs, error, total = 0.0, 0.0, sum(shares)
     for ratio, share in zip(ratios, shares, strict=True):
         if ratio is None or ratio.low <= 0:
             return None
         logs += share * math.log(ratio.value)
-        variance += (share * ratio.log_sd) ** 2
-    middle, half = logs / total, Z95 * math.sqrt(variance) / total
+        error += share * ratio.log_sd
+    middle, half = logs / total, Z95 * error / total
     n = min(ratio.n for ratio in ratios if ratio)
     return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), n)
 
@@ -128,7 +129,7 @@ def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
 
 def _why_off(verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
     if not scored:
-        return "no setting was measured in every cell beside off"
+        return "no setting can be held against off in every cell"
     safe = [(spec, score) for spec, score in scored if _safe(verdicts, spec)]
     if not safe:
         return "no setting is both lossless and within the SLO, where off is, in every cell"

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.decide.evidence import Evidence
 from tuner.measure.profile import Figure, PrefixSum
-from tuner.measure.statistics import bootstrap_sums
+from tuner.measure.statistics import Array, bootstrap_sums
 from tuner.spec.speculation import AUTOREGRESSIVE_METHODS, LOOKUP_METHODS, SpecConfig
 
 RESAMPLES = 500
@@ -61,12 +61,21 @@ def _taus(evidence: Evidence, spec: SpecConfig, temperature: float) -> list[Figu
     place = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
     at = np.array([place[prompt] for prompt in prompts], dtype=np.intp)
     steps = np.concatenate([rows.steps for rows in told])
-    emitted = np.concatenate([rows.tau[:, : spec.n] * rows.steps[:, None] for rows in told])
+    taus = np.concatenate([rows.tau[:, : spec.n] for rows in told])
+    # A shorter draft of a head leaves steps as they are and brings fewer tokens; a shorter copy brings the same tokens
+    # in more steps.
+    lookup = spec.method in LOOKUP_METHODS
+    whole = (taus[:, -1:] * steps[:, None]) if lookup else steps[:, None]
+    each = whole / taus if lookup else whole * taus
     sums = np.zeros((len(place), spec.n + 1))
-    np.add.at(sums, at, np.column_stack([steps, emitted]))
-    estimates = bootstrap_sums(sums.tolist(), lambda total: total[..., 1:] / total[..., :1], evidence.seed, RESAMPLES)
-    total = sums.sum(axis=0)
+    np.add.at(sums, at, np.column_stack([whole, each]))
+
+    def pooled(total: Array) -> Array:
+        ratio = total[..., 1:] / total[..., :1]
+        return 1 / ratio if lookup else ratio
+
+    estimates = bootstrap_sums(sums.tolist(), pooled, evidence.seed, RESAMPLES)
     return [
         Figure(e.value, e.low, e.high) if e else Figure(float(value))
-        for e, value in zip(estimates, total[1:] / total[0], strict=True)
+        for e, value in zip(estimates, pooled(sums.sum(axis=0)), strict=True)
     ]

@@ -96,8 +96,8 @@ def _terms(evidence: Evidence, told: bool) -> Terms:
 
 
 def best_measured(evidence: Evidence, key: CellKey) -> CellSummary | None:
-    """The best measured cell by the objective's plain value, among those that keep the SLO if any does."""
-    cells = [one.cells[key] for one in evidence.tried if key in one.cells]
+    """The best measured lossless cell by the objective's plain value, among those that keep the SLO if any does."""
+    cells = [one.cells[key] for one in evidence.tried if key in one.cells and not one.lossy(key)]
     scored = [(score, c) for c in cells if (score := objective_score(evidence.objective, c)) is not None]
     kept = [pair for pair in scored if feasible(evidence, pair[1])] or scored
     return max(kept, key=lambda pair: pair[0])[1] if kept else None

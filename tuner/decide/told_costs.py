@@ -49,13 +49,27 @@ def tied(better: Cost, other: Cost) -> bool:
 
 def costs(rows: Sequence[ToldRow], unit: str) -> tuple[Cost, ...]:
     """Of one cell and task: measured rows as they are, the others by L(N) / tau(N)."""
-    measured = [cost for row in rows if (cost := _measured(row, unit)) is not None]
+    measured = _pooled([cost for row in rows if (cost := _measured(row, unit)) is not None])
     found = list(measured)
     off = next((cost for cost in measured if cost.row.is_off), None)
     for arm in dict.fromkeys((r.method, r.draft) for r in rows if r.n and not r.tree):
         own = [row for row in rows if (row.method, row.draft) == arm and row.n]
         found += _predicted(own, [c for c in measured if c.row in own], off)
     return tuple(found)
+
+
+def _pooled(measured: Sequence[Cost]) -> list[Cost]:
+    """Runs of one setting are one cost: their mean."""
+    runs: dict[str, list[Cost]] = {}
+    for cost in measured:
+        runs.setdefault(cost.row.label, []).append(cost)
+    found = []
+    for same in runs.values():
+        value = sum(cost.value for cost in same) / len(same)
+        errors = [cost.sd * cost.value for cost in same if cost.sd is not None]
+        sd = math.hypot(*errors) / len(same) / value if len(errors) == len(same) else None
+        found.append(Cost(same[0].row, value, sd))
+    return found
 
 
 def mixed(by_task: Mapping[str, Sequence[Cost]], shares: Mapping[str, float]) -> tuple[Cost, ...]:

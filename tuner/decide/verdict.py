@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,6 +71,8 @@ def missed_slos(cell: CellSummary, slo_ms: Sequence[tuple[str, float]]) -> tuple
         seen = cell.percentiles_s.get(name.removesuffix("_ms"))
         if seen is None:
             missed.append(f"{name}: not measured")
+        elif math.isinf(seen):
+            missed.append(f"{name}: over {limit_ms:g}, since so many requests failed")
         elif seen * 1000 > limit_ms:
             missed.append(f"{name}: {seen * 1000:.1f} over {limit_ms:g}")
     return tuple(missed)
@@ -124,8 +127,7 @@ def _comparison(
     assert one is not None
     missed = missed_slos(one.cells[key], evidence.slo_ms)
     ratio = None if spec.is_off else evidence.ratio(OFF, spec, key)
-    cell = one.trial.cell(key)
-    lossy = cell.lossy if cell else None
+    lossy = one.lossy(key)
     return Comparison(spec, key, ratio, not missed, missed, lossy is None and _believed(ratio, drift, chance), lossy)
 
 
@@ -156,7 +158,10 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: 
     tried = [c for c in comparisons if c.ratio is not None and c.lossy is None and not c.spec.by_load]
     if not tried:
         lossy = next((c.lossy for c in comparisons if c.lossy), None)
-        return f"no lossless setting was measured here: {lossy}" if lossy else "nothing but off was measured here"
+        if lossy:
+            return f"no lossless setting was measured here: {lossy}"
+        others = any(not c.spec.is_off for c in comparisons)
+        return "too few requests to hold a setting against off" if others else "nothing but off was measured here"
     best = max(tried, key=lambda c: c.ratio.value if c.ratio else 0.0)
     assert best.ratio is not None
     shown = best.spec.label

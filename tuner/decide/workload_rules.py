@@ -46,11 +46,11 @@ def evidence_findings(evidence: Evidence, served_temperatures: Sequence[float] =
 
 
 def died_at(evidence: Evidence, number: int) -> Load | None:
-    """The least load of off that a launch ended without; None for one that measured all, or nothing at all."""
+    """The least load of off that a failed launch ended without, and that no other launch of the setting measured; None
+    for one that measured all, or nothing at all."""
     one = next(tried for tried in evidence.tried if tried.trial.number == number)
-    if one.trial.ok or not one.trial.cells:
+    if not one.trial.status.startswith("failed") or not one.trial.cells:
         return None
-    loads = {cell.key.load for cell in one.trial.cells}
-    expected = {key.load for off in evidence.baselines for key in off.cells}
-    missing = [load for load in expected - loads if load.concurrency]
-    return min(missing, key=lambda load: load.concurrency or 0, default=None)
+    loads = {cell.key.load for tried in evidence.tried if tried.spec == one.spec for cell in tried.trial.cells}
+    missing = {key.load for off in evidence.baselines for key in off.cells} - loads
+    return min(missing, key=lambda load: (load.concurrency or 0, load.rate or 0), default=None)

@@ -53,7 +53,7 @@ def _shape_args(spec: SpecConfig) -> list[str]:
         return shape
     assert spec.method in EAGLE_FAMILY
     return [
-        *("--speculative-num-steps", str(spec.depth)),
+        *("--speculative-num-steps", str(spec.tree.depth if spec.tree else spec.n)),
         *("--speculative-eagle-topk", str(topk)),
         *("--speculative-num-draft-tokens", str(nodes)),
     ]

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tuner.measure.records import Cell, RequestRecord
-from tuner.measure.statistics import Array, Estimate, bootstrap, bootstrap_median_ratio, bootstrap_sums, mean_ratio
+from tuner.measure.statistics import (
+    Array,
+    Estimate,
+    bootstrap,
+    bootstrap_median_ratio,
+    bootstrap_sums,
+    floored_mean_ratio,
+    mean_ratio,
+)
 from tuner.measure.summary import meets_slo
 
 Pair = tuple[RequestRecord, RequestRecord]
@@ -28,22 +36,23 @@ def compare(first: Cell, second: Cell, objective: str, slo_ms: Mapping[str, floa
     both = pairs(first, second)
     if objective == "tpot_p50":
         return tpot_ratio(both, seed, median=True)
-    if objective == "throughput":
-        rows = [[float(a.n_out), a.ended_s, float(b.n_out), b.ended_s] for a, b in both]
-        return bootstrap_sums(rows, _throughput_ratio, seed)[0]
-    # A failed request meets no objective (DEFINITIONS, Goodput): leaving it out would reward losing it.
+    # A failed request brings no token and meets no objective: leaving it out would reward losing it.
     sent = _paired(first.measured, second.measured)
+    if objective == "throughput":
+        rows = [[*_tokens_and_time(a), *_tokens_and_time(b)] for a, b in sent]
+        return bootstrap_sums(rows, _throughput_ratio, seed)[0]
     good = [[float(meets_slo(b, slo_ms)), float(meets_slo(a, slo_ms))] for a, b in sent]
-    if not any(a for _, a in good):
-        return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return bootstrap(good, mean_ratio, seed)
+    return bootstrap(good, floored_mean_ratio, seed)
 
 
 def tpot_ratio(both: list[Pair], seed: int = 0, *, median: bool) -> Estimate | None:
     """TPOT of the first arm over TPOT of the second: the speed-up of the second."""
     rows = [[a.tpot_s, b.tpot_s] for a, b in both if a.tpot_s and b.tpot_s]
     return bootstrap_median_ratio(rows, seed) if median else bootstrap(rows, mean_ratio, seed)
+
+
+def _tokens_and_time(request: RequestRecord) -> tuple[float, float]:
+    return float(request.n_out) if request.ok else 0.0, request.ended_s
 
 
 def _throughput_ratio(total: Array) -> Array:

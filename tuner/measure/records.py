@@ -242,4 +242,6 @@ def percentile(values: list[float], share: float) -> float:
     position = (len(ordered) - 1) * share
     low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
+    if low == position or ordered[low] == ordered[high]:  # also where the next is no number to interpolate with
+        return ordered[low]
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

@@ -202,6 +202,12 @@ def mean_ratio(data: Array) -> Any:
     return mean[..., 0] / mean[..., 1]
 
 
+def floored_mean_ratio(data: Array) -> Any:
+    """`mean_ratio` of shares. None good counts as half a one: a factor at least so large, and no infinity."""
+    mean = np.maximum(data.mean(axis=-2), 0.5 / data.shape[-2])
+    return mean[..., 0] / mean[..., 1]
+
+
 def median(data: Array) -> Any:
     return np.median(data[..., 0], axis=-1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,7 +62,7 @@ def summarise(cell: Cell, spec: SpecConfig, slo_ms: Mapping[str, float], seed: i
         tau=tau,
         alpha=alpha,
         a=a,
-        percentiles_s=_percentiles(done),
+        percentiles_s=_percentiles(done, len(cell.measured) - len(done)),
         client_limited=cell.health.limited,
         rows=rows,
     )
@@ -124,7 +125,8 @@ def _throughput(cell: Cell, seed: int) -> Estimate | None:
 def _goodput(measured: Sequence[RequestRecord], slo_ms: Mapping[str, float], seed: int) -> Estimate | None:
     if not slo_ms:
         return None
-    return bootstrap([[float(meets_slo(r, slo_ms))] for r in measured], mean, seed)
+    share = bootstrap([[float(meets_slo(r, slo_ms))] for r in measured], mean, seed)
+    return share.as_share(len(measured)) if share else None
 
 
 def _step_time(rows: RequestRows, seed: int) -> Estimate | None:
@@ -163,7 +165,8 @@ def _acceptance_figures(total: Array) -> Array:
     return np.stack([*pooled, *(total[..., k] / steps for k in range(4, total.shape[-1]))], axis=-1)
 
 
-def _percentiles(done: Sequence[RequestRecord]) -> dict[str, float]:
+def _percentiles(done: Sequence[RequestRecord], failed: int) -> dict[str, float]:
+    """Of what an objective bounds: a request that failed was never there in time."""
     figures = {
         "ttft": [r.ttft_s for r in done if r.ttft_s is not None],
         "tpot": [r.tpot_s for r in done if r.tpot_s is not None],
@@ -171,4 +174,10 @@ def _percentiles(done: Sequence[RequestRecord]) -> dict[str, float]:
         "chunk_gap": [gap for r in done for gap in r.chunk_gaps_s],
     }
     shares = (50, 95, 99)
-    return {f"{name}_p{s}": percentile(values, s / 100) for name, values in figures.items() if values for s in shares}
+    never = [math.inf] * failed
+    return {
+        f"{name}_p{s}": percentile([*values, *never], s / 100)
+        for name, values in figures.items()
+        if values
+        for s in shares
+    }

@@ -15,6 +15,8 @@ from tuner.measure.acceptance import request_counts
 from tuner.measure.records import Cell, RequestRecord, Trial
 from tuner.measure.summary import meets_slo, window_tokens
 from tuner.measure.validity import check_cell
+from tuner.run.identity import IDENTITY, PROMPTS
+from tuner.run.start import RESOLVED
 from tuner.run.store import StudyStore
 from tuner.run.study_header import question_hash
 from tuner.spec.speculation import SpecConfig
@@ -52,13 +54,19 @@ def study_rows(store: StudyStore, run: str, label: str, folder: str, facts: Mapp
     }
     rows.studies.append(
         (study, run, label, folder, str(header.environments[0]["name"]), version, header.created,
-         str(ended[-1]) if ended else "interrupted", question_hash(header.workload), json.dumps(told, sort_keys=True),
+         str(ended[-1]) if ended else "interrupted", _question(store), json.dumps(told, sort_keys=True),
          stamp)
     )  # fmt: skip
     slo_ms = Slo.model_validate(header.workload.get("slo", {})).limits()
     for trial in trials:
         _add_trial(rows, study, trial, slo_ms)
     return rows
+
+
+def _question(store: StudyStore) -> str:
+    """Equal for studies that ask the same, word for word where the texts of the prompts were noted."""
+    noted = (event.get(IDENTITY, {}).get(PROMPTS) for event in store.events() if event["event"] == RESOLVED)
+    return ":".join(filter(None, [question_hash(store.header.workload), next(noted, None)]))
 
 
 def _registered(environments: tuple[dict[str, Any], ...]) -> str:

@@ -194,6 +194,8 @@ async def _open_loop(run: _CellRun, rate: float) -> None:
         except TimeoutError:
             run.cut_reason = DEADLINE
         sender.cancel()
-        if plan.cancel_fillers or not run.settled.is_set() or run.why_lost is not None:
-            for task in in_flight:
-                task.cancel()
+        if not plan.cancel_fillers and run.settled.is_set() and run.why_lost is None and in_flight:
+            # Those that only kept the load up may end by themselves, and as long as any request may take.
+            await asyncio.wait(set(in_flight), timeout=plan.timeout_s)
+        for task in tuple(in_flight):
+            task.cancel()

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tuner.errors import UserError
 from tuner.run.host import HostFacts
+from tuner.run.identity import IDENTITY, identity_of, refuse_changed
 from tuner.run.question import Question
 from tuner.run.store import StudyStore, find_studies
 from tuner.run.study_header import StudyHeader, question_hash
@@ -49,7 +50,9 @@ class Resolved:
 def open_study(question: Question, reports: Path, *, resume: bool) -> StudyStore:
     """A store this process writes. `resume`: the newest study of this very workload that did not complete."""
     if resume:
-        return with_resolved(StudyStore.open(_unfinished(question, reports)), question)
+        folder = _unfinished(question, reports)
+        refuse_changed(folder.name, _began_with(folder), identity_of(question))
+        return with_resolved(StudyStore.open(folder), question)
     header = StudyHeader.new(
         question.workload.model_dump(mode="json"),
         question.text,
@@ -62,8 +65,13 @@ def open_study(question: Question, reports: Path, *, resume: bool) -> StudyStore
 def with_resolved(store: StudyStore, question: Question) -> StudyStore:
     """The store with what the question named in its journal, once: a kill may have come before it was written."""
     if not any(event["event"] == RESOLVED for event in store.events()):
-        store.note(RESOLVED, **Resolved.of(question).to_dict())
+        store.note(RESOLVED, **Resolved.of(question).to_dict(), **{IDENTITY: identity_of(question)})
     return store
+
+
+def _began_with(folder: Path) -> dict[str, str]:
+    """Empty where a kill came before it was written."""
+    return next((e.get(IDENTITY, {}) for e in StudyStore.read(folder).events() if e["event"] == RESOLVED), {})
 
 
 def _unfinished(question: Question, reports: Path) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 from tuner.engines import ENGINES
 from tuner.engines.environments import Environment, find_environment, load_environments
 from tuner.errors import UserError
+from tuner.run.identity import prompts_digest
 from tuner.run.preflight import settle
 from tuner.run.question import Question, check_engines, resolve
 from tuner.run.study_header import question_hash
@@ -51,6 +52,7 @@ class PlannedStudy:
             "version": self.environment.version,
             "exhaustive": self.exhaustive,
             "models": [list(pair) for pair in self.models],
+            "prompts": prompts_digest(self.question),
         }
 
 

@@ -30,11 +30,14 @@ def prune(
     for place, run in enumerate(runs):
         if run.id in kept or run.status == "interrupted" or not (reports / run.folder).is_dir():
             continue
-        if retention.nights is not None and place >= retention.nights:
-            discard(reports / run.folder)
-            told.append(f"{run.id}: deleted, {retention.nights} nights are kept")
-        elif retention.records_nights is not None and place >= retention.records_nights and _drop(reports, run):
-            told.append(f"{run.id}: request records and logs deleted, its figures are kept")
+        try:
+            if retention.nights is not None and place >= retention.nights:
+                discard(reports / run.folder)
+                told.append(f"{run.id}: deleted, {retention.nights} nights are kept")
+            elif retention.records_nights is not None and place >= retention.records_nights and _drop(reports, run):
+                told.append(f"{run.id}: request records and logs deleted, its figures are kept")
+        except OSError as error:  # another user's files, or one that is open on a network disk: tonight goes on
+            told.append(f"{run.id}: could not be deleted ({error.strerror or error}): delete it by hand")
     return tuple(told)
 
 

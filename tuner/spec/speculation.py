@@ -95,7 +95,7 @@ class SpecConfig:
     @property
     def depth(self) -> int:
         """The most draft tokens one verify step can accept."""
-        return self.tree.depth if self.tree else self.n
+        return min(self.tree.depth, self.tree.nodes - 1) if self.tree else self.n
 
     @property
     def by_load(self) -> bool:
@@ -119,12 +119,15 @@ class SpecConfig:
         return f"{self.way} N={self.n}"
 
     def _scheduled(self) -> list[int]:
-        """N of each stretch, by rising load; empty where they are in a file."""
+        """N of each stretch, by rising load; empty where they are in a file, or written as no schedule is."""
         options = dict(self.options)
-        if VLLM_SCHEDULE in options:
-            return [row[2] for row in json.loads(str(options[VLLM_SCHEDULE]))]
-        rows = json.loads(str(options.get(SGLANG_SCHEDULE, "{}")))
-        return [rows[key]["candidate_steps"][0] for key in sorted(rows, key=int)]
+        try:
+            if VLLM_SCHEDULE in options:
+                return [row[2] for row in json.loads(str(options[VLLM_SCHEDULE]))]
+            rows = json.loads(str(options.get(SGLANG_SCHEDULE, "{}")))
+            return [rows[key]["candidate_steps"][0] for key in sorted(rows, key=int)]
+        except (ValueError, TypeError, LookupError):
+            return []
 
     @property
     def arm(self) -> tuple[str, str | None, tuple[tuple[str, Scalar], ...]]:
