@@ -149,6 +149,12 @@ class Workload(Strict):
     def _goodput_needs_slo(self) -> Workload:
         if self.objective == "goodput" and not self.slo.limits():
             raise Misfit("objective", "goodput counts requests that meet the slo: give at least one slo")
+        if self.objective == "throughput" and self.traffic.rates:
+            raise Misfit(
+                "objective",
+                "throughput at traffic.rates is the rate that is sent, whatever the setting: choose tpot_p50 or "
+                "goodput, or give traffic.concurrency alone",
+            )
         most = self.engine_options.max_model_len
         if most is not None and most <= self.traffic.max_output_tokens:
             raise Misfit(
