@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-#: Narrow on purpose: engines have many flags that end in `-tokens` or `-key` and hold no secret.
-_SECRET_FLAG = re.compile(r"^--(.*-)?((api|access)-key|(hf|auth|access|bearer)-token|secret|password)$")
-
-
-def is_secret_flag(word: str) -> bool:
-    return bool(_SECRET_FLAG.match(word.split("=")[0]))
+from tuner.spec.secret_words import is_secret_flag
 
 
 def secret_variable(flag: str) -> str:

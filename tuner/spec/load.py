@@ -14,12 +14,14 @@ from tuner.errors import UserError
 from tuner.prompts import load_set
 from tuner.spec.json_schema import schema_of
 from tuner.spec.problems import sentences, shown
+from tuner.spec.secret_words import refusals
 from tuner.spec.strict import Strict
 from tuner.spec.workload import Workload
 from tuner.spec.yaml_document import Document, Place, parse_document, read_text
 
 T = TypeVar("T", bound=Strict)
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: The hub allows 96 characters.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 HUB_ID = re.compile(rf"{NAME.pattern}/{NAME.pattern}")
 
 
@@ -32,7 +34,7 @@ def parse_workload(text: str, path: Path) -> Workload:
     """As `load_workload`, for text that stands or would stand at `path`."""
     document = parse_document(text, path)
     workload = validated(document, Workload)
-    _raise_all(document, list(_not_found(workload, document)))
+    _raise_all(document, [*_not_found(workload, document), *_secrets(workload, document)])
     return workload
 
 
@@ -86,6 +88,16 @@ def _not_found(workload: Workload, document: Document) -> Iterator[str]:
             load_set(item.set, base)
         except UserError as error:
             yield f"{document.at(place)}: {shown(place)}: {str(error).rstrip('.')}"
+
+
+def _secrets(workload: Workload, document: Document) -> Iterator[str]:
+    """Refused where it is typed alone: a study of an earlier tuner that holds one is still read, and shown without."""
+    options = workload.engine_options
+    typed: dict[Place, list[str]] = {("engine_options", "args"): options.args}
+    typed |= {("engine_options", "by_engine", name, "args"): own.args for name, own in options.by_engine.items()}
+    for place, args in typed.items():
+        for refusal in refusals(args):
+            yield f"{document.at(place)}: {shown(place)}: {refusal}"
 
 
 def _raise_all(document: Document, problems: list[str]) -> None:
