@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,9 +15,17 @@ from engine_fakes import fake_python
 from typer.testing import CliRunner
 
 from tuner.cli import app
-from tuner.engines.environments import find_environment, known_defects, load_environments
+from tuner.engines.environments import (
+    Environment,
+    find_environment,
+    known_defects,
+    load_environments,
+    save_environment,
+)
 from tuner.engines.registration import register_python, register_url
 from tuner.errors import EngineError, UserError
+from tuner.run import installed
+from tuner.run.host import HostFacts
 
 VLLM = {"/version": {"version": "0.32.0"}, "/v1/models": {"data": [{"id": "target"}]}}
 SGLANG = {"/server_info": {"version": "0.5.23", "model_path": "m"}, "/v1/models": {"data": [{"id": "target"}]}}
@@ -161,9 +171,44 @@ def test_an_address_without_a_server_is_the_engines_failure(server: ThreadingHTT
         register_url("prod", unused, None, "gpu")
 
 
+@pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b""], ids=["ssh", "nothing"])
+def test_a_port_that_speaks_no_http_is_the_engines_failure_and_doctors_line(greeting: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def greet() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(greeting)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        try:
+            with pytest.raises(EngineError, match=f"nothing answers at {url} as an HTTP server"):
+                register_url("prod", url, None, "gpu")
+            save_environment(Environment("prod", "vllm", "0.32.0", None, url, "gpu"))
+            (told,) = installed.engines(HostFacts.read())
+            assert (told.status, told.text) == ("fail", f"prod: nothing answers at {url}")
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
 @pytest.mark.parametrize(
     ("url", "match"),
-    [("127.0.0.1:8000", "is not an address"), ("http://", "is not an address"), ("http://me:pw@host:1", "credentials")],
+    [
+        ("127.0.0.1:8000", "'127.0.0.1:8000' is not an address; give http://host:port"),
+        ("http://", "is not an address"),
+        ("http://h:abc", "'http://h:abc' is not an address; give http://host:port"),
+        ("http://h:0", "is not an address"),
+        ("http://[x", r"'http://\[x' is not an address; give http://host:port"),
+        ("http://h:1/a b", "is not an address"),
+        ("http://me:pw@host:1", "credentials"),
+        ("http://me:pw@host:abc", "what --url gives is not an address"),
+    ],
 )
 def test_a_malformed_address_is_refused_without_repeating_a_password(url: str, match: str) -> None:
     with pytest.raises(UserError, match=match) as caught:

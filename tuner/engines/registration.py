@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import urllib.error
@@ -22,9 +23,9 @@ API_KEY_VARIABLE = "TUNER_API_KEY"
 def register_python(name: str, python: str) -> Environment:
     """Register the engine that `python` (an interpreter, or the folder of its environment) holds."""
     path = Path(python).expanduser().absolute()
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "bin" / "python"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"there is no Python interpreter at {path}")
     held = inspect_interpreter(str(path), (*ENGINE_OF_PACKAGE, "torch"))
     packages = [package for package in ENGINE_OF_PACKAGE if package in held.packages]
@@ -71,7 +72,7 @@ def register_url(name: str, url: str, engine: str | None, device: str) -> Enviro
 def registered(env: Environment) -> Environment:
     """Save the entry; the same engine registered again is renewed, another one is never overwritten."""
     path = entry_path(env.name)
-    if path.is_file():
+    if os.path.isfile(path):
         old = read_environment(path)
         if (old.python, old.url) != (env.python, env.url):
             taken = f"engine {env.name} is registered as {old.url or old.python}"
@@ -82,9 +83,14 @@ def registered(env: Environment) -> Environment:
 
 def checked_address(url: str) -> str:
     """`http(s)://host[:port]` without a trailing slash or /v1; an address with a password in it is refused."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(f"{url!r} is not an address; give http://host:port")
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is not closed, or a port that is no number
+        sound = False
+    if not sound or not url.isprintable() or " " in url:
+        shown = repr(url) if "@" not in url else "what --url gives"  # it may hold a password
+        raise UserError(f"{shown} is not an address; give http://host:port")
     if parts.username or parts.password or parts.query:
         raise UserError(
             f"the address of {parts.hostname} holds credentials or a query; put the key into ${API_KEY_VARIABLE}"
@@ -102,7 +108,10 @@ def ask_engine(address: str, key: str | None) -> tuple[str | None, str | None]:
         return "vllm", str(info["version"])
     status, _ = get_json(address, "/health", key)
     if status is None:
-        raise EngineError(f"nothing answers at {address} within {PROBE_S:g} s; start the server or correct the address")
+        raise EngineError(
+            f"nothing answers at {address} as an HTTP server within {PROBE_S:g} s; start the server or correct the "
+            "address"
+        )
     return None, None
 
 
@@ -117,17 +126,19 @@ def served_models(address: str, key: str | None) -> tuple[str, ...]:
 
 
 def get_json(address: str, path: str, key: str | None) -> tuple[int | None, Any]:
-    """(HTTP status, parsed body or None); the status is None if nothing answered."""
-    request = urllib.request.Request(address + path)
-    if key:
-        request.add_header("Authorization", f"Bearer {key}")
+    """(HTTP status, parsed body or None); the status is None if nothing answered, or nothing that speaks HTTP."""
     try:
+        request = urllib.request.Request(address + path)
+        if key:
+            request.add_header("Authorization", f"Bearer {key}")
         with urllib.request.urlopen(request, timeout=PROBE_S) as response:
-            return response.status, json.loads(response.read() or b"null")
+            status, body = response.status, response.read()
     except urllib.error.HTTPError as error:
         error.close()
         return error.code, None
-    except ValueError:
-        return 200, None
-    except OSError:
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: of an address that cannot be one
         return None, None
+    try:
+        return status, json.loads(body or b"null")
+    except (ValueError, RecursionError):
+        return status, None
