@@ -122,6 +122,48 @@ def test_the_same_figures_for_pytorchs_dashboard_are_not_read_twice(tmp_path: Pa
     assert len(read_results(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"std_tpot_ms": "x"}, "r.json: std_tpot_ms is 'x', and must be a number"),
+        (
+            {"spec_decode_num_drafts": float("nan")},
+            "r.json: spec_decode_num_drafts is nan, and must be a finite number",
+        ),
+        ({"spec_decode_draft_tokens": []}, "r.json: spec_decode_draft_tokens is [], and must be a number"),
+        ({"completed": {"n": 1}}, "r.json: completed is {'n': 1}, and must be a number"),
+        ({"failed": "two"}, "r.json: failed is 'two', and must be a number"),
+        ({"max_concurrency": [8]}, "r.json: concurrency is [8], and must be a number"),
+        (
+            {"spec_decode_per_position_acceptance_rates": 0.6},
+            "r.json: spec_decode_per_position_acceptance_rates must be a list, not 0.6",
+        ),
+    ],
+)
+def test_a_figure_of_vllm_that_is_none_is_a_sentence(tmp_path: Path, own: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_results(save(tmp_path / "r.json", vllm_run(7.0, **(DRAFTED | own))))
+    assert str(caught.value) == sentence
+
+
+def test_a_spread_without_requests_is_no_error_of_the_median(tmp_path: Path) -> None:
+    (row,) = read_results(save(tmp_path / "r.json", vllm_run(7.0, **(DRAFTED | {"completed": -1}))))
+    assert row.tpot_se_ms is None
+
+
+# Python converts no integer of more than 4,300 digits.
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000], ids=["digits", "nested"])
+def test_json_that_python_does_not_take_is_a_sentence_with_its_line(tmp_path: Path, value: str) -> None:
+    path = save(tmp_path / "r.json", vllm_run(12.0))
+    path.write_text(path.read_text() + '\n{"completed": ' + value)
+    with pytest.raises(UserError) as caught:
+        read_results(path)
+    assert str(caught.value) == (
+        f"{path}:2: what begins here has a number of thousands of digits, or lists nested hundreds deep: give the file "
+        "as its tool wrote it"
+    )
+
+
 # --- AIPerf ---------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +195,28 @@ def test_a_cancelled_run_and_one_nobody_named(tmp_path: Path) -> None:
     save(tmp_path / "x" / "y" / "z" / "profile_export_aiperf.json", aiperf_run(7.0, PHASES))
     with pytest.raises(UserError, match=r"eagle3-n3/profile_export_aiperf\.json, off\.json"):
         read_results(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"input_config": "16"}, "input_config must be an object, as its tool writes it, not '16'"),
+        ({"input_config": {"phases": 3}}, "phases must be a list, as its tool writes it, not 3"),
+        ({"input_config": {"phases": ["run"]}}, "a phase must be an object, as its tool writes it, not 'run'"),
+        ({"input_config": {"loadgen": [16]}}, "loadgen must be an object, as its tool writes it, not [16]"),
+        ({"request_count": 64}, "request_count must be an object, as its tool writes it, not 64"),
+        ({"inter_token_latency": {"unit": "ms", "p50": "x"}}, "inter_token_latency.p50 is 'x', and must be a number"),
+        ({"inter_token_latency": {"p50": 8, "count": "x"}}, "inter_token_latency.count is 'x', and must be a number"),
+        (
+            {"error_request_count": {"avg": float("inf")}},
+            "error_request_count.avg is inf, and must be a finite number",
+        ),
+    ],
+)
+def test_a_block_of_aiperf_that_is_none_is_a_sentence(tmp_path: Path, own: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_results(save(tmp_path / "off" / "profile_export_aiperf.json", aiperf_run(8.0, PHASES) | own))
+    assert str(caught.value) == f"off/profile_export_aiperf.json: {sentence}"
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,8 @@ GOOD = '{"prompt": "fine"}\n'
     [
         ('{"prompt": "x"', "this is not valid JSON (Expecting ',' delimiter at column 15)"),
         ('["x"]', "a row must be a JSON object, and this is a list"),
+        pytest.param('{"max_tokens": ' + "9" * 5000 + "}", "a number has thousands of digits", id="digits"),
+        pytest.param("[" * 100_000, "or lists are nested hundreds deep; remove the row", id="nested"),
         ('{"prompt": "x", "sampling": {"temperature": NaN}}', "NaN is no number in JSON; write a finite one, or null"),
         ('{"prompt": "x", "sampling": {"top_p": -Infinity}}', "-Infinity is no number in JSON"),
         ('{"text": "x", "label": 1}', "no 'turns', 'messages', 'prompt' or 'question' (its keys: label, text)"),

@@ -1,6 +1,7 @@
 """Reads prompt sets: the vendored ones by name, people's own JSON-lines files by path."""
 
 import json
+import os
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -52,9 +53,9 @@ def _find(name_or_path: str, base: Path | None) -> tuple[Traversable, str]:
         return _package() / f"{name_or_path}.jsonl", f"the prompt set {name_or_path}"
     folder = base or Path.cwd()
     path = folder / Path(name_or_path).expanduser()
-    if path.is_file():
+    if os.path.isfile(path):
         return path, str(path)
-    if path.is_dir() and name_or_path:
+    if os.path.isdir(path) and name_or_path:
         raise UserError(f"{path} is a folder; name the prompt file in it.")
     if "/" in name_or_path or Path(name_or_path).suffix:
         raise UserError(
@@ -95,6 +96,10 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise UserError(
             f"{where}: this is not valid JSON ({error.msg} at column {error.colno}); write one JSON object a line."
+        ) from error
+    except (ValueError, RecursionError) as error:  # ValueError: an integer of more digits than Python takes
+        raise UserError(
+            f"{where}: a number has thousands of digits, or lists are nested hundreds deep; remove the row."
         ) from error
     if not isinstance(row, dict):
         raise UserError(f"{where}: a row must be a JSON object, and this is a {type(row).__name__}.")

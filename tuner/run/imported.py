@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tuner.decide.told import ToldRow
 from tuner.decide.told_advice import ToldAdvice, advise
 from tuner.errors import UserError
 from tuner.run.files import read_text
-from tuner.run.imported_json import json_runs
+from tuner.run.imported_json import json_runs, number
 from tuner.run.question import cell_weights, loads_of
 from tuner.spec.load import load_workload
 from tuner.spec.speculation import Tree
@@ -51,7 +51,7 @@ def advise_from(results: Path, workload: Path | None) -> ToldAdvice:
 
 def read_results(path: Path) -> tuple[ToldRow, ...]:
     """UserError for what cannot be read, by file and line."""
-    if path.is_dir():
+    if os.path.isdir(path):
         files = _files(path)
         if not files:
             raise UserError(f"{path} holds no .csv and no .json: give a file with results")
@@ -68,7 +68,7 @@ def _files(folder: Path) -> list[Path]:
     if exports:
         return exports
     # Beside each result vLLM may write the same figures once more for PyTorch's dashboards.
-    return sorted(p for p in folder.iterdir() if p.suffix in (".csv", ".json") and ".pytorch." not in p.name)
+    return sorted(p for p in folder.glob("*") if p.suffix in (".csv", ".json") and ".pytorch." not in p.name)
 
 
 def _from_csv(text: str, path: Path) -> tuple[ToldRow, ...]:
@@ -85,23 +85,26 @@ def _from_csv(text: str, path: Path) -> tuple[ToldRow, ...]:
     if "method" not in names:
         raise UserError(f"{path}:{lines[0][0]}: there is no column method (off, eagle3, ngram, …)")
     rows = []
-    for number, line in lines[1:]:
+    for place, line in lines[1:]:
         values = [value.strip() for value in next(csv.reader([line]))]
         if len(values) > len(names):
-            raise UserError(f"{path}:{number}: {len(values)} values under {len(names)} names: correct the line")
+            raise UserError(f"{path}:{place}: {len(values)} values under {len(names)} names: correct the line")
         told = {name: value for name, value in zip(names, values, strict=False) if value}
-        rows.append(_row(told, f"{path.name}:{number}"))
+        rows.append(_row(told, f"{path.name}:{place}"))
     return tuple(rows)
 
 
 def _row(told: Mapping[str, Any], where: str) -> ToldRow:
     """From values by column name; texts are parsed."""
-    whole: dict[str, Any] = {name: int(_number(told, name, where)) for name in INTEGERS if told.get(name) is not None}
-    numbers: dict[str, Any] = {name: _number(told, name, where) for name in NUMBERS if told.get(name) is not None}
+
+    def figures(names: Sequence[str]) -> dict[str, Any]:
+        return {name: number(told[name], name, where) for name in names if told.get(name) is not None}
+
+    whole, numbers = {name: int(value) for name, value in figures(INTEGERS).items()}, figures(NUMBERS)
     places = {int(m[1]): name for name in told if (m := ACCEPTANCE.fullmatch(name))}
     if sorted(places) != list(range(1, len(places) + 1)):
         raise UserError(f"{where}: a_k must be given from a_1 on without a gap")
-    a = tuple(_number(told, places[k], where) for k in sorted(places))
+    a = tuple(number(told[places[k]], places[k], where) for k in sorted(places))
     method = str(told.get("method") or "")
     if not method:
         raise UserError(f"{where}: the method is missing: {NAMES_HELP}")
@@ -117,13 +120,3 @@ def _row(told: Mapping[str, Any], where: str) -> ToldRow:
         where=where, method=method, tree=tree, draft=str(told["draft"]) if told.get("draft") else None,
         task=str(told.get("task") or "all"), a=a, **whole, **numbers,
     )  # fmt: skip
-
-
-def _number(told: Mapping[str, Any], name: str, where: str) -> float:
-    try:
-        value = float(told[name])
-    except (TypeError, ValueError):
-        raise UserError(f"{where}: {name} is {told[name]!r}, and must be a number") from None
-    if not math.isfinite(value):
-        raise UserError(f"{where}: {name} is {told[name]!r}, and must be a finite number")
-    return value

@@ -33,9 +33,9 @@ def json_runs(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(run, dict):
             raise UserError(f"{where} is no result of vllm bench serve or AIPerf: they are JSON objects")
         if "output_throughput" in run and "median_ttft_ms" in run:
-            told = _vllm(run)
+            told = _vllm(run, where)
         elif "inter_token_latency" in run or "output_token_throughput" in run:
-            told = _aiperf(run)
+            told = _aiperf(run, where)
         elif "metadata" in run and "metrics" in run:
             raise UserError(
                 f"{where} holds an aggregate of several runs: give each run's own profile_export_aiperf.json"
@@ -67,66 +67,99 @@ def _objects(text: str, path: Path) -> list[Any]:
             raise UserError(
                 f"{path}:{error.lineno}: this is not JSON ({error.msg}): give the file as its tool wrote it"
             ) from None
+        except (ValueError, RecursionError):  # ValueError: an integer of more digits than Python takes
+            line = text.count("\n", 0, at) + 1
+            raise UserError(
+                f"{path}:{line}: what begins here has a number of thousands of digits, or lists nested hundreds deep: "
+                "give the file as its tool wrote it"
+            ) from None
         found += value if isinstance(value, list) else [value]
         while at < len(text) and text[at].isspace():
             at += 1
     return found
 
 
-def _vllm(run: Mapping[str, Any]) -> dict[str, Any]:
+def number(value: Any, name: str, where: str) -> float:
+    """A figure of any tool, also one written as text; UserError for what is no finite number."""
+    try:
+        told = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{where}: {name} is {value!r:.60}, and must be a number") from None
+    if not math.isfinite(told):
+        raise UserError(f"{where}: {name} is {value!r:.60}, and must be a finite number")
+    return told
+
+
+def _figure(block: Mapping[str, Any], key: str, where: str) -> float | None:
+    """None where it is not told."""
+    return None if block.get(key) is None else number(block[key], key, where)
+
+
+def _block(value: Any, name: str, where: str) -> dict[str, Any]:
+    """An object within a run, empty where it is not told."""
+    if value is not None and not isinstance(value, dict):
+        raise UserError(f"{where}: {name} must be an object, as its tool writes it, not {value!r:.60}")
+    return value or {}
+
+
+def _vllm(run: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Its ITL is the gap between chunks, not the time per token."""
-    drafts, drafted = run.get("spec_decode_num_drafts"), run.get("spec_decode_draft_tokens")
+    drafts, drafted = (_figure(run, f"spec_decode_{key}", where) for key in ("num_drafts", "draft_tokens"))
+    completed = _figure(run, "completed", where)
     told: dict[str, Any] = _own(run)
     if "method" not in told and not drafts:
         told["method"] = "off"
-    if drafts and drafted and "n" not in told:
+    if drafts and drafts >= 1 and drafted and "n" not in told:
         told["n"] = round(drafted / drafts)
     told["concurrency"] = run.get("max_concurrency")
     rate = run.get("request_rate")
     if told["concurrency"] is None and rate not in (None, "inf"):
         told["rate"] = rate
     told["tpot_ms"] = run.get("median_tpot_ms") or run.get("mean_tpot_ms")
-    if run.get("std_tpot_ms") and run.get("completed"):
-        told["tpot_se_ms"] = OF_MEDIAN * run["std_tpot_ms"] / math.sqrt(run["completed"])
+    told["tpot_se_ms"] = _error_of_median(_figure(run, "std_tpot_ms", where), completed)
     told |= {"throughput_tok_s": run["output_throughput"], "ttft_p50_ms": run["median_ttft_ms"]}
     told |= {"ttft_p95_ms": run.get("p95_ttft_ms"), "e2e_p50_ms": run.get("median_e2el_ms")}
     told |= {"chunk_gap_p50_ms": run.get("median_itl_ms"), "tau": run.get("spec_decode_acceptance_length")}
-    told["failed"] = _share(run.get("failed"), run.get("completed"))
+    told["failed"] = _share(_figure(run, "failed", where), completed)
     rates = run.get("spec_decode_per_position_acceptance_rates") or []
+    if not isinstance(rates, list):
+        raise UserError(f"{where}: spec_decode_per_position_acceptance_rates must be a list, not {rates!r:.60}")
     return told | {f"a_{k}": rate for k, rate in enumerate(rates, 1)}
 
 
-def _aiperf(run: Mapping[str, Any]) -> dict[str, Any]:
+def _aiperf(run: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Its inter-token latency is a TPOT; the gap between chunks has its own figure."""
 
     def figure(metric: str, statistic: str) -> float | None:
-        told = run.get(metric)
-        if not isinstance(told, dict) or told.get(statistic) is None:
-            return None
-        return float(told[statistic]) * MILLISECONDS.get(str(told.get("unit")), 1.0)
+        block = _block(run.get(metric), metric, where)
+        return None if block.get(statistic) is None else number(block[statistic], f"{metric}.{statistic}", where)
 
-    told: dict[str, Any] = {"method": None} | _load(run) | _own(run)
-    told["tpot_ms"] = figure("inter_token_latency", "p50") or figure("inter_token_latency", "avg")
-    completed = _average(run, "request_count")
-    count = (run.get("inter_token_latency") or {}).get("count") or completed
-    spread = figure("inter_token_latency", "std")
-    if spread and count:
-        told["tpot_se_ms"] = OF_MEDIAN * spread / math.sqrt(count)
-    told["throughput_tok_s"] = _average(run, "output_token_throughput")
-    told |= {"ttft_p50_ms": figure("time_to_first_token", "p50"), "ttft_p95_ms": figure("time_to_first_token", "p95")}
-    told |= {"e2e_p50_ms": figure("request_latency", "p50"), "chunk_gap_p50_ms": figure("inter_chunk_latency", "p50")}
-    told["failed"] = 1.0 if run.get("was_cancelled") else _share(_average(run, "error_request_count"), completed)
+    def in_ms(metric: str, statistic: str) -> float | None:
+        told = figure(metric, statistic)
+        return None if told is None else told * MILLISECONDS.get(str(run[metric].get("unit")), 1.0)
+
+    told: dict[str, Any] = {"method": None} | _load(run, where) | _own(run)
+    told["tpot_ms"] = in_ms("inter_token_latency", "p50") or in_ms("inter_token_latency", "avg")
+    completed = figure("request_count", "avg")
+    count = figure("inter_token_latency", "count") or completed
+    told["tpot_se_ms"] = _error_of_median(in_ms("inter_token_latency", "std"), count)
+    told["throughput_tok_s"] = figure("output_token_throughput", "avg")
+    told |= {"ttft_p50_ms": in_ms("time_to_first_token", "p50"), "ttft_p95_ms": in_ms("time_to_first_token", "p95")}
+    told |= {"e2e_p50_ms": in_ms("request_latency", "p50"), "chunk_gap_p50_ms": in_ms("inter_chunk_latency", "p50")}
+    told["failed"] = 1.0 if run.get("was_cancelled") else _share(figure("error_request_count", "avg"), completed)
     return told
 
 
-def _load(run: Mapping[str, Any]) -> dict[str, Any]:
+def _load(run: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Concurrency or rate: of the profiling phase (AIPerf's configuration since it has phases), or of `loadgen`."""
-    config = run.get("input_config") or {}
-    phases = config.get("phases") or []
-    if isinstance(phases, dict):
-        phases = [{"name": name} | phase for name, phase in phases.items()]
+    config = _block(run.get("input_config"), "input_config", where)
+    told = config.get("phases") or []
+    if not isinstance(told, dict | list):
+        raise UserError(f"{where}: phases must be a list, as its tool writes it, not {told!r:.60}")
+    named = told.items() if isinstance(told, dict) else [(None, phase) for phase in told]
+    phases = [{"name": name} | _block(phase, "a phase", where) for name, phase in named]
     profiling = [p for p in phases if "profiling" in (p.get("name"), p.get("kind"))] or phases[-1:]
-    source = profiling[0] if profiling else config.get("loadgen") or {}
+    source = profiling[0] if profiling else _block(config.get("loadgen"), "loadgen", where)
     concurrency = run.get("concurrency") or source.get("concurrency")
     rate = source.get("request_rate") or source.get("rate")
     if concurrency is None and rate:
@@ -134,9 +167,9 @@ def _load(run: Mapping[str, Any]) -> dict[str, Any]:
     return {"concurrency": concurrency}
 
 
-def _average(run: Mapping[str, Any], metric: str) -> float | None:
-    value = (run.get(metric) or {}).get("avg")
-    return float(value) if value is not None else None
+def _error_of_median(spread: float | None, count: float | None) -> float | None:
+    """None where the tool did not tell both."""
+    return OF_MEDIAN * spread / math.sqrt(count) if spread and count and count > 0 else None
 
 
 def _share(failed: float | None, completed: float | None) -> float | None:
