@@ -6,6 +6,7 @@ import pytest
 
 from tuner.errors import UserError
 from tuner.measure.counters import counter_delta
+from tuner.report.acceptance_text import acceptance_text
 
 
 def dump(drafts: float, drafted: float, accepted: float, positions: list[float], engine: str = "0") -> str:
@@ -137,3 +138,67 @@ def test_m05_sglang_counters_give_tau_and_no_alpha() -> None:
 def test_text_that_is_not_prometheus_is_one_sentence() -> None:
     with pytest.raises(UserError, match="not in Prometheus' format"):
         counter_delta("<html>login</html>", "{}")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", ["drafts", "drafted", "accepted", "position"])
+def test_a_counter_that_is_no_count_is_no_figure(place: str, value: float) -> None:
+    sound = {"drafts": 10, "drafted": 20, "accepted": 8, "position": 6}
+    told = sound | {place: value}
+    last = dump(told["drafts"], told["drafted"], told["accepted"], [told["position"], 2])
+    for before, after in ((dump(0, 0, 0, [0, 0]), last), (last, dump(20, 40, 16, [12, 4]))):
+        delta = counter_delta(before, after)
+        assert delta.counts is None
+        assert delta.reasons == ("a counter of speculation is NaN or infinite, and no count: take the dumps again",)
+        assert "undefined" in acceptance_text(delta)
+
+
+def test_another_metric_that_is_nan_spoils_no_figure() -> None:
+    """Engines export NaN for summaries that are empty so far."""
+    idle = "# TYPE vllm:some_gauge gauge\nvllm:some_gauge NaN\n"
+    counts = counter_delta(idle + dump(0, 0, 0, [0, 0]), idle + dump(10, 20, 8, [6, 2])).counts
+    assert counts is not None
+    assert counts.tau == 1.8  # 1 + 8 / 10
+
+
+def test_sglang_counters_that_are_nan_give_no_tau() -> None:
+    text = "# TYPE sglang:spec_verify_calls_total counter\nsglang:spec_verify_calls_total {}\n"
+    delta = counter_delta(text.format("0"), text.format("NaN"))
+    assert (delta.counts, delta.tau_only) == (None, None)
+    assert "NaN or infinite" in delta.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"), [('position="last"', "'last'"), ('place="0"', "''"), ('position="-1"', "'-1'")]
+)
+def test_a_position_that_is_no_number_is_no_figure(label: str, shown: str) -> None:
+    strange = f"vllm:spec_decode_num_accepted_tokens_per_pos_total{{{label}}} 6\n"
+    delta = counter_delta(dump(0, 0, 0, []), dump(10, 20, 8, []) + strange)
+    assert delta.counts is None
+    assert delta.reasons == (
+        f"a per-position counter has the position {shown}, which is no number: a_k cannot be told from it",
+    )
+
+
+def test_c12_nothing_accepted_says_that_heads_are_not_loaded_as_trained() -> None:
+    # 161 drafts of three tokens each: 483 drafted, 0 accepted.
+    delta = counter_delta(dump(0, 0, 0, [0, 0, 0]), dump(161, 483, 0, [0, 0, 0]))
+    assert delta.counts is not None
+    assert (delta.counts.tau, delta.counts.alpha, delta.counts.n) == (1.0, 0.0, 3)
+    sentence = (
+        "0 tokens accepted in 161 drafting steps: the draft does not work with this target (wrong head or method, "
+        "heads not loaded as trained, a vocabulary map, missing weights, or no chat template)"
+    )
+    assert delta.reasons == (sentence,)
+    assert acceptance_text(delta).endswith(f"note: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("drafts", "accepted", "dead"),
+    [(99, 0, False), (100, 0, True), (100, 1, False), (199, 1, False), (200, 4, True), (200, 5, False)],
+)
+def test_how_little_over_how_many_steps_is_a_draft_that_does_not_work(drafts: int, accepted: int, dead: bool) -> None:
+    # 4 of 200 is tau 1.02; 5 of 200 is 1.025.
+    counts = counter_delta(dump(0, 0, 0, [0]), dump(drafts, drafts, accepted, [accepted])).counts
+    assert counts is not None
+    assert (counts.dead is not None) is dead

@@ -32,6 +32,16 @@ def test_s11_c01_acceptance_length_of_one_means_the_draft_does_not_work() -> Non
     assert "48 tokens accepted in 5000 drafting steps" in finding.text
 
 
+def test_c12_medusa_heads_that_are_not_loaded_as_trained() -> None:
+    # 161 drafting steps at K = 3, 0 of 483 accepted; below 100 steps nothing is said yet.
+    spec = SpecConfig("medusa", n=3, draft="heads")
+    (finding,) = check_cell(cell([request(i, 0.02, accepted=[0] * 23, n=3) for i in range(7)]), spec)
+    assert finding.rule == "draft-not-working"
+    assert "0 tokens accepted in 161 drafting steps" in finding.text
+    assert "heads not loaded as trained" in finding.text
+    assert rules(cell([request(i, 0.02, accepted=[0] * 33, n=3) for i in range(3)]), spec) == {}
+
+
 def test_s12_everything_accepted_asks_to_read_the_text() -> None:
     assert "everything-accepted" in rules(cell([request(i, 0.02, accepted=[4] * 10, n=4) for i in range(4)]))
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 from tuner.measure.records import RequestRecord
 
+#: Below this tau, over this many drafting steps, a draft does not work with its target (field cases C01, S11).
+DEAD_TAU, DEAD_STEPS = 1.02, 200
+#: And with nothing accepted at all in this many (field case C12): a_1 is then below 3 / 100 at 95 %.
+NOTHING_IN_STEPS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCounts:
@@ -64,6 +69,18 @@ class AcceptanceCounts:
     def drafting_share(self) -> float | None:
         """Share of verify steps in which anything was drafted."""
         return self.drafting_steps / self.verify_steps if self.verify_steps else None
+
+    @property
+    def dead(self) -> str | None:
+        """What is said where the draft does not work with its target."""
+        steps, accepted = self.drafting_steps, self.accepted
+        low = steps >= DEAD_STEPS and 1 + accepted / steps <= DEAD_TAU
+        if not low and (accepted or steps < NOTHING_IN_STEPS):
+            return None
+        return (
+            f"{accepted} tokens accepted in {steps} drafting steps: the draft does not work with this target (wrong "
+            "head or method, heads not loaded as trained, a vocabulary map, missing weights, or no chat template)"
+        )
 
     def __add__(self, other: AcceptanceCounts) -> AcceptanceCounts:
         total = pool([self, other])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +29,9 @@ class CounterDelta:
     reasons: tuple[str, ...] = ()
     tau_only: float | None = None
     drafts: float | None = None
+
+
+NOT_FINITE = CounterDelta(None, ("a counter of speculation is NaN or infinite, and no count: take the dumps again",))
 
 
 def read_counters(text: str) -> dict[tuple[str, str], float]:
@@ -70,8 +75,14 @@ def _delta(
     if gone := sorted({key[0] for key in first if "spec_decode_num_" in key[0]} - {key[0] for key in last}):
         return CounterDelta(None, (f"counters vanished between the dumps ({gone[0]}): the engine changed",))
     drafts, drafted, accepted = moved("drafts"), moved("draft_tokens"), moved("accepted_tokens")
-    positions = sorted(int(p) for name, p in last if name == f"{prefix}spec_decode_num_accepted_tokens_per_pos_total")
-    reached = [moved("accepted_tokens_per_pos", str(p)) for p in positions]
+    positions = [p for name, p in last if name == f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"]
+    if strange := [p for p in positions if not re.fullmatch("[0-9]{1,4}", p)]:
+        return CounterDelta(None, (
+            f"a per-position counter has the position {strange[0]!r}, which is no number: a_k cannot be told from it",
+        ))  # fmt: skip
+    reached = [moved("accepted_tokens_per_pos", p) for p in sorted(positions, key=int)]
+    if not _finite([drafts, drafted, accepted, *reached]):
+        return NOT_FINITE
     if min([drafts, drafted, accepted, *reached]) < 0:
         return CounterDelta(None, ("counters went backwards: the engine restarted between the dumps, take them again",))
     if drafts == 0:
@@ -112,6 +123,8 @@ def _checked(drafts: float, drafted: float, accepted: float, reached: list[float
     full = reached[told_n - 1] if told_n and len(reached) >= told_n else 0.0
     padded = tuple(int(value) for value in reached + [0.0] * (width - len(reached)))
     counts = AcceptanceCounts(int(drafts), int(accepted), padded if reached else (), int(full), int(drafted))
+    if counts.dead is not None:
+        reasons.insert(0, counts.dead)
     return CounterDelta(counts, tuple(reasons), drafts=drafts)
 
 
@@ -123,12 +136,19 @@ def _sglang_delta(first: Mapping[tuple[str, str], float], last: Mapping[tuple[st
 
     steps = moved("spec_verify_calls_total")
     tokens, requests = moved("generation_tokens_total"), moved("num_requests_total")
+    if not _finite([steps, tokens, requests]):
+        return NOT_FINITE
     if steps < 0 or tokens < 0:
         return CounterDelta(None, ("counters went backwards: the engine restarted between the dumps, take them again",))
     if steps == 0:
         return CounterDelta(None, ("no verify step between the dumps: SGLang counts one when its request finishes",))
     reason = "SGLang counts no accepted drafts: only tau is known (from tokens, short by the last step's cut)"
     return CounterDelta(None, (reason,), tau_only=(tokens - requests) / steps, drafts=steps)
+
+
+def _finite(moved: Sequence[float]) -> bool:
+    """A sample may be NaN or infinite, which no comparison stops."""
+    return all(map(math.isfinite, moved))
 
 
 def _with_total(name: str) -> str:

@@ -14,8 +14,6 @@ from tuner.spec.speculation import SpecConfig
 
 __all__ = ["Finding", "check_cell"]
 
-#: Below this tau, over this many drafting steps, a draft does not work with its target (field cases C01, S11, C12).
-DEAD_TAU, DEAD_STEPS = 1.02, 200
 #: Within this of N + 1 everything is accepted: a copying task, or a broken server (field case S12).
 PERFECT_WITHIN = 0.1
 
@@ -65,16 +63,8 @@ def _acceptance(cell: Cell, spec: SpecConfig) -> Iterator[Finding]:
     if tau is not None and not 1 <= tau <= most + 1e-9:
         yield Finding("tau-range", f"tau {tau:.3f} is outside 1..{most}: impossible", blocks=True)
     # With N by load SGLang counts steps that were to draft nothing among those that drafted.
-    if (
-        not spec.by_load
-        and counts.drafting_steps >= DEAD_STEPS
-        and 1 + counts.accepted / counts.drafting_steps <= DEAD_TAU
-    ):
-        yield Finding(
-            "draft-not-working",
-            f"{counts.accepted} tokens accepted in {counts.drafting_steps} drafting steps: the draft does not work "
-            "with this target (wrong head or method, a vocabulary map, missing weights, or no chat template)",
-        )
+    if counts.dead is not None and not spec.by_load:
+        yield Finding("draft-not-working", counts.dead)
     if counts.drafting_steps >= 20 and 1 + counts.accepted / counts.drafting_steps >= most - PERFECT_WITHIN:
         yield Finding(
             "everything-accepted",

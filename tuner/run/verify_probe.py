@@ -184,4 +184,4 @@ async def _drafting_steps(session: aiohttp.ClientSession, server: Server) -> int
     except UserError:
         return None
     found = [counters[name, ""] for name in DRAFTING if (name, "") in counters]
-    return int(sum(found)) if found else None
+    return int(sum(found)) if found and math.isfinite(sum(found)) else None
