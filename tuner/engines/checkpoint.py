@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ class Checkpoint:
 def find_folder(model: str, revision: str | None = None) -> Path | None:
     """The folder of a model given by path or hub id; None for a hub id that was not downloaded here."""
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
     return snapshot(model, revision) if model.count("/") == 1 and not model.startswith((".", "/", "~")) else None
 
@@ -82,10 +83,13 @@ def read_checkpoint(model: str, revision: str | None = None) -> Checkpoint | Non
     folder = find_folder(model, revision)
     if folder is None:
         return None
-    in_cache = not Path(model).expanduser().is_dir()
-    if in_cache and not (folder / "config.json").is_file():
+    in_cache = not os.path.isdir(Path(model).expanduser())
+    if in_cache and not os.path.isfile(folder / "config.json"):
         return None
-    files = ((path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file())
+    try:
+        files = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file()]
+    except OSError as error:
+        raise UserError(f"cannot read {folder} ({error.strerror}): let this user read the model's files") from None
     found = _read(model, folder, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in files))
     # A download that was broken off is gone on with by the engine; what is there of it tells nothing yet.
     return replace(found, tensors={}, problems=()) if in_cache and found.problems else found
@@ -151,7 +155,7 @@ def _read_tensors(folder: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     if index.is_file():
         try:
             listed = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             problems.append(f"{index} is no index of weights: download it again")
     files = sorted({folder / name for name in listed.values()} or set(folder.glob("*.safetensors")))
     tensors: dict[str, Tensor] = {}

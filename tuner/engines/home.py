@@ -15,7 +15,8 @@ from typing import Any
 
 from tuner.errors import UserError
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: No longer than the hub allows: files have more before and behind it, as `.NAME.discarded-12345`.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
 def data_folder() -> Path:
@@ -39,19 +40,39 @@ def models_folder() -> Path:
 def checked_name(name: str, kind: str) -> str:
     """The name itself, if it can be a file name; `kind` is what the sentence calls it."""
     if not NAME.fullmatch(name):
-        raise UserError(f"{name!r} cannot name {kind}: use letters, digits, '.', '_' and '-'")
+        raise UserError(f"{name!r} cannot name {kind}: use letters, digits, '.', '_' and '-', at most 96")
     return name
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write through a temporary file and a rename, so that a reader sees the old text or the new one."""
+def entries(folder: Path) -> list[Path]:
+    """The JSON files of a registry by name, hidden ones left out; none where there is no folder."""
     try:
-        _write_json(path, value)
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UserError(
+            f"cannot read {folder} ({error.strerror}): change its owner, or set TUNER_HOME to a folder of yours"
+        ) from None
+    return sorted(folder / name for name in names if name.endswith(".json") and not name.startswith("."))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """UserError where `path` cannot be written, made or deleted: the disk is full, or the folder is not ours."""
+    try:
+        yield
     except OSError as error:
         raise UserError(
             f"cannot write {path} ({error.strerror or error}): make room and see that the folder can be written, then "
             "run the command again"
         ) from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write through a temporary file and a rename, so that a reader sees the old text or the new one."""
+    with writing(path):
+        _write_json(path, value)
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -84,14 +105,16 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 def discard(folder: Path) -> None:
     """Delete a folder; killed half-way, it is gone under its own name and `sweep_discarded` finishes."""
     hidden = folder.with_name(f".{folder.name}.discarded-{os.getpid()}")
-    folder.rename(hidden)
-    shutil.rmtree(hidden)
+    with writing(folder):
+        folder.rename(hidden)
+        shutil.rmtree(hidden)
 
 
 def sweep_discarded(folder: Path) -> None:
     """Delete what a killed `discard` of this folder left."""
-    for hidden in folder.parent.glob(f".{folder.name}.discarded-*"):
-        shutil.rmtree(hidden)
+    with writing(folder):
+        for hidden in folder.parent.glob(f".{folder.name}.discarded-*"):
+            shutil.rmtree(hidden)
 
 
 @contextlib.contextmanager
@@ -101,8 +124,9 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[int]:
     Yields the lock's descriptor. A child that inherits it keeps the lock for as long as it lives, so that nobody
     rebuilds a folder under an installer whose parent was killed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,10 +29,10 @@ def snapshot(hub_id: str, revision: str | None = None) -> Path | None:
         if revision is None:
             return _only(snapshots)
     folder = snapshots / wanted
-    return folder if folder.is_dir() else None
+    return folder if os.path.isdir(folder) else None
 
 
 def _only(snapshots: Path) -> Path | None:
     """Without a note which is newest, the one snapshot there is; of several none is guessed."""
-    found = [path for path in snapshots.glob("*") if path.is_dir()]
+    found = [path for path in snapshots.glob("*") if path.is_dir()] if os.path.isdir(snapshots) else []
     return found[0] if len(found) == 1 else None

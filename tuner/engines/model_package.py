@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 
 from tuner.engines.child import error_line, last_line, run_logged, termination_unwinds
 from tuner.engines.environments import Environment, find_environment, load_environments
-from tuner.engines.home import locked, models_folder, read_json, sweep_discarded, write_json
+from tuner.engines.home import locked, models_folder, read_json, sweep_discarded, write_json, writing
 from tuner.engines.inspection import inspect_interpreter
 from tuner.engines.models import MODELS, GgufPackage, Model, entry_path, read_entry
 from tuner.errors import EngineError, UserError
@@ -55,10 +56,12 @@ def add_model(name: str, *, tell: Tell, engine: str | None = None, run: Callable
     ):
         if (present := finished(name)) is not None:
             return AddedModel(present, already_there=True)
-        for stale in models_folder().glob(f".{name}.partial-*"):
-            shutil.rmtree(stale)
-        sweep_discarded(models_folder() / name)
-        with tempfile.TemporaryDirectory(dir=models_folder(), prefix=f".{name}.partial-") as workplace:
+        with writing(models_folder()):
+            for stale in models_folder().glob(f".{name}.partial-*"):
+                shutil.rmtree(stale)
+            sweep_discarded(models_folder() / name)
+            partial = tempfile.TemporaryDirectory(dir=models_folder(), prefix=f".{name}.partial-")
+        with partial as workplace:
             conversion = Conversion(name, MODELS[name], env, Path(workplace), tell, run, inherit=(lock,))
             return AddedModel(conversion.make(), already_there=False)
 
@@ -66,16 +69,16 @@ def add_model(name: str, *, tell: Tell, engine: str | None = None, run: Callable
 def finished(name: str) -> Model | None:
     """The model if its folder is complete; UserError if the name stands for another folder."""
     folder = models_folder() / name
-    if entry_path(name).is_file():
+    if os.path.isfile(entry_path(name)):
         model = read_entry(entry_path(name))
         if not model.made:
             raise UserError(f"model {name} is registered as {model.path}; run `tuner model remove {name}` first")
-    if not (folder / PROVENANCE).is_file():
-        if folder.exists():
+    if not os.path.isfile(folder / PROVENANCE):
+        if os.path.exists(folder):
             raise UserError(f"{folder} exists and was not made by tuner; move it away, or register it with --path")
         return None
     model = Model(name, str(folder), made=True)
-    if not entry_path(name).is_file():
+    if not os.path.isfile(entry_path(name)):
         write_json(entry_path(name), asdict(model))
     return model
 

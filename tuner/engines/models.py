@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tuner.engines.home import NAME, checked_name, discard, models_folder, read_json, write_json
+from tuner.engines.home import NAME, checked_name, discard, entries, models_folder, read_json, write_json, writing
 from tuner.errors import UserError
+
+#: Characters that the hub allows a name in its ids.
+MOST_OF_AN_ID = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +54,26 @@ class Model:
 
 def find_model(name: str) -> str:
     """The folder of a registered name; an existing folder or a hub id as it is. UserError for a missing path."""
-    if NAME.fullmatch(name) and entry_path(name).is_file():
+    if NAME.fullmatch(name) and os.path.isfile(entry_path(name)):
         path = read_entry(entry_path(name)).path
-        if not Path(path).is_dir():
+        if not os.path.isdir(path):
             raise UserError(
                 f"model {name} is registered as {path}, which is not there; run `tuner model remove {name}`"
             )
         return path
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return str(folder)
     if name in MODELS:
         raise UserError(f"model {name} is not on this machine yet; run `tuner model add {name}`")
-    if folder.exists() or name.startswith(("/", ".", "~")) or name.count("/") > 1 or name.endswith("/"):
+    too_long = any(len(part) > MOST_OF_AN_ID for part in name.split("/"))
+    if (
+        os.path.exists(folder)
+        or too_long
+        or name.startswith(("/", ".", "~"))
+        or name.count("/") > 1
+        or name.endswith("/")
+    ):
         raise UserError(
             f"no model folder at {name}: give a folder with config.json, a hub id (owner/name) or a registered name "
             f"({', '.join(load_models()) or 'none registered'}; see `tuner model list`)"
@@ -71,7 +82,7 @@ def find_model(name: str) -> str:
 
 
 def load_models() -> dict[str, Model]:
-    return {path.stem: read_entry(path) for path in sorted(models_folder().glob("[!.]*.json"))}
+    return {path.stem: read_entry(path) for path in entries(models_folder())}
 
 
 def entry_path(name: str) -> Path:
@@ -89,10 +100,10 @@ def read_entry(path: Path) -> Model:
 def register_folder(name: str, folder: Path) -> Model:
     """Give a name to a folder that exists; its files are never touched."""
     folder = folder.expanduser().absolute()
-    if not (folder / "config.json").is_file():
+    if not os.path.isfile(folder / "config.json"):
         raise UserError(f"{folder} is not a model folder: it has no config.json")
     path = entry_path(name)
-    if path.is_file() and read_entry(path).path != str(folder):
+    if os.path.isfile(path) and read_entry(path).path != str(folder):
         raise UserError(f"model {name} is registered as {read_entry(path).path}; run `tuner model remove {name}` first")
     model = Model(name, str(folder), made=False)
     write_json(path, asdict(model))
@@ -102,12 +113,13 @@ def register_folder(name: str, folder: Path) -> Model:
 def remove_model(name: str) -> Path | None:
     """Forget a model; the folder too if tuner made it. Returns the deleted folder."""
     path = entry_path(name)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"no model is registered as {name!r} (registered: {', '.join(load_models()) or 'none'})")
     model = read_entry(path)
-    path.unlink()
+    with writing(path):
+        path.unlink()
     folder = models_folder() / name
-    if not model.made or Path(model.path) != folder or not folder.is_dir():
+    if not model.made or Path(model.path) != folder or not os.path.isdir(folder):
         return None
     discard(folder)
     return folder

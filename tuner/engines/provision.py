@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from tuner.engines.environments import (
     remove_environment,
     save_environment,
 )
-from tuner.engines.home import checked_name, discard, engines_folder, locked, sweep_discarded, write_json
+from tuner.engines.home import checked_name, discard, engines_folder, locked, sweep_discarded, write_json, writing
 from tuner.engines.install import Installation, Tell, place_files
 from tuner.engines.recipes import PlaceFiles, Recipe, find_recipe
 from tuner.errors import UserError
@@ -61,14 +62,15 @@ def turn(name: str, tell: Tell) -> contextlib.AbstractContextManager[int]:
 def build(name: str, recipe: Recipe, tell: Tell, run: Callable[..., int], lock: int) -> Environment:
     folder = engines_folder() / name
     sweep_discarded(folder)
-    if folder.exists():
-        if not (folder / CREATED_BY_TUNER).is_file():
+    if os.path.exists(folder):
+        if not os.path.isfile(folder / CREATED_BY_TUNER):
             raise UserError(f"{folder} exists and was not made by tuner; move it away, or choose another --name")
         tell(f"removing the half-finished {folder}")
         discard(folder)
     require_room(recipe)
-    folder.mkdir(parents=True)
-    (folder / CREATED_BY_TUNER).touch()
+    with writing(folder):
+        folder.mkdir(parents=True)
+        (folder / CREATED_BY_TUNER).touch()
     env = Installation(folder, recipe, tell, run, inherit=(lock,)).install(name)
     write_json(folder / FINISHED, dataclasses.asdict(env))
     save_environment(env)
@@ -81,16 +83,16 @@ def finished(name: str, recipe: Recipe) -> Environment | None:
     UserError if the name is taken by something else, which is never overwritten.
     """
     entry, completed = entry_path(name), engines_folder() / name / FINISHED
-    if entry.is_file() and not created_here(env := read_environment(entry)):
+    if os.path.isfile(entry) and not created_here(env := read_environment(entry)):
         raise UserError(f"engine {name} is registered as {env.url or env.python}: {another_name(name)}")
-    if not completed.is_file():
+    if not os.path.isfile(completed):
         return None
     env = read_environment(completed)
     if env.engine != recipe.engine or recipe.version not in (None, env.version):
         raise UserError(f"engine {name} holds {env.engine} {env.version}: {another_name(name)}")
-    if not Path(env.python or "").exists():
+    if not os.path.exists(env.python or ""):
         return None
-    if not entry.is_file():
+    if not os.path.isfile(entry):
         save_environment(env)
     return env
 
@@ -101,14 +103,19 @@ def another_name(name: str) -> str:
 
 def created_here(env: Environment) -> bool:
     folder = engines_folder() / env.name
-    return env.python is not None and Path(env.python).is_relative_to(folder) and (folder / CREATED_BY_TUNER).is_file()
+    inside = env.python is not None and Path(env.python).is_relative_to(folder)
+    return inside and os.path.isfile(folder / CREATED_BY_TUNER)
 
 
 def refresh(env: Environment, recipe: Recipe, tell: Tell) -> None:
     """Bring the files that tuner puts into a finished environment up to this tuner's."""
     site_packages = next(Path(env.python or "").parents[1].glob("lib/python3*/site-packages"))
     for step in recipe.steps:
-        if isinstance(step, PlaceFiles) and place_files(step.folder, site_packages):
+        if not isinstance(step, PlaceFiles):
+            continue
+        with writing(site_packages):
+            placed = place_files(step.folder, site_packages)
+        if placed:
             tell(f"engine {env.name}: brought {step.folder} in its site-packages up to date")
 
 
@@ -125,8 +132,8 @@ def remove_engine(name: str, tell: Tell) -> Path | None:
     """Forget an environment; delete its folder too if tuner created it. Returns the deleted folder."""
     folder = engines_folder() / checked_name(name, "an engine")
     with turn(name, tell):
-        made = (folder / CREATED_BY_TUNER).is_file()
-        if not made or entry_path(name).is_file():
+        made = os.path.isfile(folder / CREATED_BY_TUNER)
+        if not made or os.path.isfile(entry_path(name)):
             made = created_here(find_environment(name))
             remove_environment(name)
         if not made:

@@ -33,6 +33,8 @@ def diagnose(reports: Path) -> Diagnosis:
 
 
 def _checkups(host: HostFacts, reports: Path) -> Iterator[Checkup]:
+    # First: where it cannot be used, most of what follows says so too.
+    yield machine.own_folder(data_folder())
     yield from machine.system(host)
     yield machine.load(host)
     yield from machine.gpus(host)
@@ -40,7 +42,6 @@ def _checkups(host: HostFacts, reports: Path) -> Iterator[Checkup]:
     yield from installed.models()
     yield machine.port()
     yield from machine.limits()
-    yield machine.own_folder(data_folder())
     yield machine.room("disk", data_folder())
     yield machine.room("disk", reports.absolute())
     yield machine.room("disk", hub_folder())

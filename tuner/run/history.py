@@ -5,6 +5,7 @@ A listing takes a moment: what computes figures is imported where it is needed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,5 +68,5 @@ def _gate(text: str) -> Gate:
 
 
 def _there(reports: Path) -> None:
-    if not reports.is_dir():
+    if not os.path.isdir(reports):
         raise UserError(f"{reports} does not exist: give the folder of your studies with --reports")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import UserError
+from tuner.run.files import writing
 from tuner.run.history_db import FILE, TABLES, URL_VARIABLE, Database, open_database
 from tuner.run.sweep_store import ENDED, INTERRUPTED, KEPT_FIGURES, TAGGED, VERDICT, NightStore, night_headers
 
@@ -41,7 +42,8 @@ def rebuild(reports: Path) -> Refreshed:
     """Make the index anew from the journals, whatever state it is in."""
     if not os.environ.get(URL_VARIABLE):
         for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
-            (reports / name).unlink(missing_ok=True)
+            with writing(reports / name):
+                (reports / name).unlink(missing_ok=True)
     with open_database(reports) as database:
         with database.changing():
             for table in TABLES:
@@ -77,7 +79,7 @@ def _studies(reports: Path, nights: dict[Path, Path], done: Refreshed) -> Iterat
             continue
         for told in header.studies:
             one = folder / str(told["folder"])
-            if (one / "study.json").exists():
+            if os.path.exists(one / "study.json"):
                 yield _Study(one, folder.name, str(told["label"]), _stamp(one), {"models": told["models"]})
     for path in sorted(reports.glob("*/study.json")):
         yield _Study(path.parent, path.parent.name, "", _stamp(path.parent))

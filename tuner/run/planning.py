@@ -122,7 +122,7 @@ def _kept(arm: Arm, refused: dict[SpecConfig, str]) -> Arm:
 
 def _measured(question: Question, reports: Path, notes: list[str]) -> tuple[Trial, ...]:
     asked = question_hash(question.workload.model_dump(mode="json"))
-    same = [row for row in find_studies(reports) if row.question == asked] if reports.is_dir() else []
+    same = [row for row in find_studies(reports) if row.question == asked]
     if not same:
         return ()
     notes.append(f"goes on from {same[-1].folder} ({same[-1].status})")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ class StudyStore(JournaledFolder):
 
     @classmethod
     def create(cls, folder: Path, header: StudyHeader) -> Self:
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if os.path.exists(folder) and not (os.path.isdir(folder) and not any(folder.iterdir())):
             raise UserError(f"{folder} exists and is not empty: choose another folder, or resume the study in it")
         try:
             (folder / "trials").mkdir(parents=True)
@@ -185,7 +186,7 @@ class StudyRow:
 def find_studies(reports: Path) -> list[StudyRow]:
     """The studies directly below `reports`, oldest first; the status of one that cannot be read says why."""
     rows = []
-    for path in reports.glob("*/study.json"):
+    for path in reports.glob("*/study.json") if os.path.isdir(reports) else ():
         try:
             store = StudyStore.read(path.parent)
             header, status = store.header, store.status()

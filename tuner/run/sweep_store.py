@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,7 +37,7 @@ KEPT_FIGURES = "figures.json"
 
 
 def is_night(folder: Path) -> bool:
-    return (folder / HEADER).exists()
+    return os.path.exists(folder / HEADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,8 @@ def _made(reports: Path, name: str) -> Path:
 
 def night_headers(reports: Path) -> list[Path]:
     """The header of every night; a folder that is being deleted begins with a dot and is none."""
-    return sorted(path for path in reports.glob(f"*/{HEADER}") if not path.parent.name.startswith("."))
+    found = reports.glob(f"*/{HEADER}") if os.path.isdir(reports) else ()
+    return sorted(path for path in found if not path.parent.name.startswith("."))
 
 
 def find_nights(reports: Path, name: str | None = None) -> list[NightStore]:
