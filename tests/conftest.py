@@ -117,5 +117,11 @@ def bench(tmp_path: Path) -> Bench:
         }  # fmt: skip
         (home / "engines" / f"{name}.json").write_text(json.dumps(entry), encoding="utf-8")
     save_model(folder / "target", architectures=["LlamaForCausalLM"], hidden_size=8, vocab_size=32, num_hidden_layers=4)
-    save_model(folder / "head", architectures=["LlamaForCausalLMEagle3"], hidden_size=8, vocab_size=32)
+    save_model(
+        folder / "head",
+        architectures=["LlamaForCausalLMEagle3"],
+        hidden_size=8,
+        vocab_size=32,
+        draft_vocab_size=32,
+    )
     return Bench(folder, home)

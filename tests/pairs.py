@@ -55,7 +55,8 @@ def look(pair: Pair, folder: Path) -> tuple[Finding, ...]:
     draft = write_model(folder / data.get("draft_folder", "draft"), data["draft"]) if data.get("draft") else None
     engine = data.get("engine", "vllm")
     version = data.get("version", VERSIONS[engine])
-    environment = Environment(engine, engine, version, None, None, data.get("device", "gpu"))
+    corrections = tuple(data.get("corrections", ()))
+    environment = Environment(engine, engine, version, None, None, data.get("device", "gpu"), corrections)
     options = LaunchOptions(
         max_running_requests=data.get("running", 8),
         max_model_len=data.get("max_model_len"),

@@ -147,3 +147,9 @@ def test_a_schedule_says_so_in_its_label() -> None:
     assert SpecConfig("eagle3", n=5, draft="h", options=(("adaptive_config", "t.json"),)).label == (
         "eagle3 N=up to 5 by load"
     )
+
+
+@pytest.mark.parametrize("text", ["1, 8, 3", "[[1, 8]]", "[1]", "3", '{"a": 1}'])
+@pytest.mark.parametrize("key", [VLLM_SCHEDULE, SGLANG_SCHEDULE])
+def test_what_is_no_schedule_has_a_label_all_the_same(key: str, text: str) -> None:
+    assert SpecConfig("eagle3", n=5, draft="h", options=((key, text),)).label == "eagle3 N=up to 5 by load"

@@ -114,6 +114,15 @@ def test_c13_flags_by_version(
     assert ("--speculative-config" in told["command"]) is (version != "0.6.3")
 
 
+def test_options_that_look_like_lists(capsys: pytest.CaptureFixture[str], target: Path) -> None:
+    argv = ("--target", target, "--draft", HEAD, "--method", "eagle3", "--engine", "vllm", "--n", 2)
+    told = run(capsys, *argv, "--engine-version", "0.20.0", "--option", "speculative_token_tree=[(0,), (0, 0)]")
+    assert '"speculative_token_tree": "[(0,), (0, 0)]"' in told["command"]
+    told = run(capsys, *argv, "--option", "num_speculative_tokens_per_batch_size=1,8,3", expected=1)
+    assert (told["setting"], told["command"]) == ("eagle3 N=up to 2 by load", None)
+    assert rules(told, "error") == {"launch.arguments"}
+
+
 def test_c14_topk_1_makes_nodes_a_dummy(capsys: pytest.CaptureFixture[str], target: Path) -> None:
     seen = set()
     for nodes in (5, 8, 16, 24):

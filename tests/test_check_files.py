@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import struct
 from array import array
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from pairs import Shapes, tokenizer, write_file, write_model, write_weights
 
-from tuner.engines import engine_for
+from tuner.engines import engine_for, sglang_versions, vllm_versions
 from tuner.engines.base import LaunchOptions
 from tuner.engines.checkpoint import Checkpoint, find_folder, read_checkpoint
 from tuner.engines.environments import Environment
@@ -27,7 +29,7 @@ from tuner.engines.preflight.shape import shape_of
 from tuner.engines.preflight.sizes import active_parameters, kv_bytes_per_token, parameters_by_config
 from tuner.engines.tokens import difference, read_tokens
 from tuner.errors import UserError
-from tuner.spec.speculation import OFF
+from tuner.spec.speculation import METHODS, OFF, Scalar, SpecConfig
 
 LLAMA_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
@@ -266,6 +268,48 @@ def test_nothing_is_said_of_off(tmp_path: Path) -> None:
     for name, version in (("vllm", "0.32.0"), ("sglang", "0.5.23")):
         engine = engine_for(Environment(name, name, version, None, None, "cpu"))
         assert check(engine, folder, OFF, LaunchOptions(128), demand) == ()
+
+
+@pytest.mark.parametrize("junk", ["x", "", "[", '["x"]', '{"a": 1}', "0.9,0.5", "NaN", -1, 0.5, True], ids=repr)
+def test_no_option_makes_preflight_raise(junk: Scalar) -> None:
+    """Each of both engines' options, in the hands of every method: findings, a label, and a command or a refusal."""
+    keys = {
+        "vllm": {*vllm_versions.COMMON_KEYS, *(key for own in vllm_versions.METHOD_KEYS.values() for key in own)},
+        "sglang": set(sglang_versions.OPTIONS),
+    }
+    demand = Demand((0.0, 1.0))
+    for name, version in (("vllm", "0.32.0"), ("sglang", "0.5.23")):
+        engine = engine_for(Environment(name, name, version, None, None, "gpu"))
+        for key, method in itertools.product(sorted(keys[name]), ("ngram", "eagle3", "draft_model", "dspark")):
+            draft = None if method == "ngram" else "org/draft"
+            synthetic = (("rejection_sample_method", "synthetic"),) if key.startswith("synthetic") else ()
+            spec = SpecConfig(method, n=3, draft=draft, options=((key, junk), *synthetic))
+            found = check(engine, "org/target", spec, LaunchOptions(8), demand)
+            assert spec.label
+            with contextlib.suppress(UserError):
+                engine.deploy_command("org/target", spec, LaunchOptions(8))
+                continue
+            assert any(finding.is_error for finding in found), (name, key, method)
+
+
+@pytest.mark.parametrize("junk", ["x", 5, -1, [], ["x"], [None], {}, {"a": "b"}, None, True], ids=repr)
+def test_no_entry_of_a_config_makes_preflight_raise(junk: object, tmp_path: Path) -> None:
+    keys = (
+        "architectures", "model_type", "hidden_size", "num_attention_heads", "vocab_size", "draft_vocab_size",
+        "num_hidden_layers", "eagle_config", "dflash_config", "speculators_config", "text_config", "target_layer_ids",
+        "eagle_aux_hidden_state_layer_ids", "num_aux_hidden_states", "target_hidden_size", "quantization_config",
+        "max_position_embeddings", "rope_scaling", "num_nextn_predict_layers", "medusa_num_heads", "block_size",
+    )  # fmt: skip
+    target = write_model(tmp_path / "target", {"config": LLAMA_8B})
+    whole = LLAMA_8B | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000}
+    for key in keys:
+        draft = write_model(tmp_path / key, {"config": whole | {key: junk}})
+        for name, version in (("vllm", "0.32.0"), ("sglang", "0.5.23")):
+            engine = engine_for(Environment(name, name, version, None, None, "gpu"))
+            for method in ("eagle3", "eagle", "draft_model", "mtp", "dflash", "medusa"):
+                spec = SpecConfig(method, n=3, draft=draft)
+                assert check(engine, target, spec, LaunchOptions(8), Demand((0.0, 1.0), prompt_tokens=100))
+                assert fitting_method(method, read(Path(draft))) in METHODS
 
 
 def test_mtp_layers_by_their_many_names() -> None:

@@ -13,11 +13,13 @@ from conftest import Bench, save_model
 
 from tuner.engines.environments import Environment
 from tuner.engines.preflight.asked import Demand
+from tuner.engines.sglang_cpu.packages import cpu_machine
 from tuner.errors import UserError
 from tuner.measure.records import CellKey, EngineFacts, Load
 from tuner.prompts import Prompt
 from tuner.report.capacity import capacity_cautions
 from tuner.run.demand import demand_of, long_prompt
+from tuner.run.planning import plan_study
 from tuner.run.preflight import look, read_question, settle
 from tuner.run.question import Question
 from tuner.spec.speculation import SpecConfig
@@ -91,6 +93,17 @@ def test_cautions_are_stored_and_printed_in_the_report(bench: Bench) -> None:
 def test_forced_lengths_are_refused(home: Bench) -> None:
     with pytest.raises(UserError, match="no alpha or N measured there is your traffic's"):
         read_question(home.workload(sampling={"ignore_eos": True}))
+
+
+def test_an_engine_is_planned_with_the_corrections_it_will_be_installed_with(
+    home: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sglang-cpu drafts with the kernels that `tuner engine add` puts into it."""
+    monkeypatch.setattr(cpu_machine, "GPU_DEVICES", ())
+    workload = home.workload(engine="sglang-cpu", drafts=[{"method": "eagle3", "model": "./head", "n": [2]}])
+    plan = plan_study(workload, home.folder / "reports")
+    assert plan.removed == ()
+    assert any("EAGLE3" in launch.command for launch in plan.launches)
 
 
 # --- drafts: auto ---------------------------------------------------------------------------------------------------

@@ -202,10 +202,30 @@ def test_pipelines() -> None:
 
 def test_heads_that_tensor_parallel_does_not_divide(tmp_path: Path) -> None:
     target = model(tmp_path / "target", num_attention_heads=32)
-    head = model(tmp_path / "head", "LlamaForCausalLMEagle3", num_attention_heads=9)
+    head = model(tmp_path / "head", "LlamaForCausalLMEagle3", num_attention_heads=9, draft_vocab_size=None)
     spec = SpecConfig("eagle3", 3, head)
     assert "head has 9 attention heads, which tensor_parallel 2" in refused(spec, target=target, tensor_parallel=2)
     check(spec, target=target, tensor_parallel=1)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("--attn-dp-size", "x"), "--attn-dp-size in engine_options.args is 'x': give a whole number"),
+        (("--pp-size=two",), "--pp-size or --pipeline-parallel-size in engine_options.args is 'two'"),
+        (("--page-size", "16k"), "--page-size in engine_options.args is '16k'"),
+    ],
+)
+def test_an_argument_that_is_no_number(args: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused(TREE, *args)
+
+
+def test_thresholds_and_a_simulated_length_that_are_no_numbers() -> None:
+    loose = SpecConfig("eagle3", 3, "org/head", options=(("accept_threshold_acc", "half"),))
+    assert refused(loose) == "accept_threshold_acc is 'half': give a number from 0 to 1"
+    simulated = (("SGLANG_SIMULATE_ACC_LEN", "long"),)
+    with pytest.raises(UserError, match=r"SGLANG_SIMULATE_ACC_LEN in engine_options\.env is 'long': give a number"):
+        SglangEngine(GPU).preflight("org/model", CHAIN, LaunchOptions(8, env=simulated))
 
 
 # --- drafts ---------------------------------------------------------------------------------------------------------
@@ -213,7 +233,7 @@ def test_heads_that_tensor_parallel_does_not_divide(tmp_path: Path) -> None:
 
 def test_eagle_with_an_eagle3_head(tmp_path: Path) -> None:
     """Field case C01: SGLang runs this without an error, at an accept length of exactly 1.00."""
-    head = model(tmp_path / "head", "LlamaForCausalLMEagle3")
+    head = model(tmp_path / "head", "LlamaForCausalLMEagle3", draft_vocab_size=None)
     told = refused(SpecConfig("eagle", 3, head))
     assert "is a LlamaForCausalLMEagle3, an EAGLE-3 head" in told
     assert "use method eagle3" in told
@@ -313,6 +333,8 @@ def test_adaptive_tables(tmp_path: Path) -> None:
     assert "off for trees" in refused(tree)
     path.write_text("{}", encoding="utf-8")
     assert "candidate steps" in refused(adaptive(path))
+    path.write_bytes(b"\xff\xfe{}")
+    assert f"cannot read adaptive_config {path} (it is no text in UTF-8)" in refused(adaptive(path))
 
 
 def test_only_eagle_adapts(tmp_path: Path) -> None:
@@ -339,6 +361,23 @@ def test_cpu_kernels_are_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.Mon
         cpu_machine.refuse_gpu()
     # An environment with SGLang's own CPU kernels is the user's business.
     check(OFF, env=dataclasses.replace(CPU, corrections=()))
+
+
+@pytest.mark.parametrize("method", ["eagle3", "eagle", "mtp", "draft_model"])
+def test_drafts_that_need_cpu_kernels_are_refused_where_there_are_none(method: str, tmp_path: Path) -> None:
+    python = tmp_path / "own" / "bin" / "python"
+    bare = dataclasses.replace(CPU, python=str(python), corrections=())
+    spec = SpecConfig(method, 3, "org/draft")
+    told = refused(spec, env=bare)
+    assert told.startswith(f"engine 's' has no CPU kernels for the drafts of {method}")
+    assert "`tuner engine add sglang-cpu`" in told
+    check(spec, env=CPU)
+    check(spec, env=GPU)
+    # An address that already serves, and kernels that SGLang's own build put there.
+    check(spec, env=dataclasses.replace(bare, python=None, url="http://127.0.0.1:30000"))
+    packages = tmp_path / "own" / "lib" / "python3.12" / "site-packages"
+    (packages / "sglang_kernel_cpu-0.4.5.dist-info").mkdir(parents=True)
+    check(spec, env=bare)
 
 
 def test_cpu_kernels_have_no_tensor_parallelism() -> None:

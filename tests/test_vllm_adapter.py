@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tuner.engines.base import LaunchOptions
 from tuner.engines.environments import Environment
 from tuner.engines.vllm import VllmEngine, resolved_json
+from tuner.engines.vllm_limits import token_count
 from tuner.engines.vllm_log import read_facts, root_cause
 from tuner.engines.vllm_versions import METHOD_SPANS, parse_version, speculative_args, speculative_json
 from tuner.errors import UserError
@@ -131,6 +132,50 @@ def test_lists_are_lists_in_the_json() -> None:
     assert config["quantization"] == "fp8"
 
 
+def test_a_tree_that_looks_like_a_list_stays_the_text_it_is() -> None:
+    """vLLM 0.9.2 to 0.20 take a string of tuples, which is no JSON."""
+    spec = of("eagle", 2, "/d", speculative_token_tree="[(0,), (0, 0)]")
+    engine("0.20.0").check_arguments("/m", spec, OPTIONS)
+    assert speculative_args(spec, (0, 20, 0)) == (
+        "--speculative-config",
+        '{"method": "eagle", "model": "/d", "num_speculative_tokens": 2, "speculative_token_tree": "[(0,), (0, 0)]"}',
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            of("eagle3", 2, "/d", rejection_sample_method="synthetic", synthetic_acceptance_rates="0.9,0.5"),
+            "synthetic_acceptance_rates is '0.9,0.5', which is no list",
+        ),
+        (
+            of("eagle3", 1, "/d", rejection_sample_method="synthetic", synthetic_acceptance_rates=0.9),
+            "synthetic_acceptance_rates is 0.9, which is no list",
+        ),
+        (of("ngram", 2, prompt_lookup_max="x"), "prompt_lookup_max is 'x': give a whole number"),
+        (of("ngram", 2, prompt_lookup_min=2.5), "prompt_lookup_min is 2.5: give a whole number"),
+    ],
+)
+def test_what_cannot_be_written_down_is_refused_before_a_launch(spec: SpecConfig, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        engine().check_arguments("/m", spec, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("16384", 16384), ("16k", 16000), ("16K", 16384), ("25.6k", 25600), ("2m", 2_000_000), ("1M", 1_048_576)],
+)
+def test_token_counts_as_vllm_reads_them(text: str, tokens: int) -> None:
+    assert token_count(text) == tokens
+
+
+@pytest.mark.parametrize("text", ["x", "", "2.5K", "16 k", "1e3", "k"])
+def test_what_vllm_reads_as_no_count(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        token_count(text)
+
+
 def test_deploy_command_has_no_harness_flags() -> None:
     argv = engine().deploy_command("/m", of("ngram", 2), OPTIONS)
     assert argv == (
@@ -245,6 +290,25 @@ def test_a_key_outside_its_versions_is_refused(key: str, value: Scalar, without:
         engine(without).check_arguments("/m", spec, OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("method", "key", "value", "without", "with_it"),
+    [
+        ("dspark", "enable_adaptive_verification", True, "0.27.0", "0.28.0"),
+        ("dspark", "dspark_draft_topk", 8, None, "0.25.0"),
+        ("suffix", "suffix_decoding_max_tree_depth", 12, None, "0.11.1"),
+        ("ngram", "prompt_lookup_max", 3, None, "0.6.3"),
+    ],
+)
+def test_a_methods_own_key_outside_its_versions_is_refused(
+    method: str, key: str, value: Scalar, without: str | None, with_it: str
+) -> None:
+    spec = of(method, 3, "/d" if method == "dspark" else None, **{key: value})
+    engine(with_it).check_arguments("/m", spec, OPTIONS)
+    if without:
+        with pytest.raises(UserError, match=rf"vLLM {without} has no speculative key '{key}': it is in "):
+            engine(without).check_arguments("/m", spec, OPTIONS)
+
+
 # Refusals before a launch
 
 
@@ -255,6 +319,7 @@ def test_a_key_outside_its_versions_is_refused(key: str, value: Scalar, without:
         (of("eagle3", 3, "/d", num_tokens=3), "no key 'num_tokens'"),
         (of("eagle3", 3, "/d", tensor_parallel_size=2), "write draft_tensor_parallel_size"),
         (of("eagle3", 3, "/d", draft_tensor_parallel_size=2), "draft_tensor_parallel_size 2 does not go with"),
+        (of("draft_model", 3, "/d", draft_tensor_parallel_size=2), "does not go with tensor_parallel 1: use 1$"),
         (of("eagle3", 129, "/d"), "at most 128 tokens per verify step, got n = 129"),
         (SpecConfig("eagle3", draft="/d", tree=Tree(3, 4, 8)), "vLLM drafts chains only"),
     ],

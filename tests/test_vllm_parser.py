@@ -175,8 +175,8 @@ def test_a_misleading_path_does_change_the_method(told: Resolved) -> None:
 
 def test_the_allow_list_has_the_keys_and_methods_of_this_version(told: Resolved) -> None:
     version = parse_version(real_vllm.environment().version)
-    allowed = {key for key, span in COMMON_KEYS.items() if span[0] <= version and (not span[1] or version < span[1])}
-    allowed |= set().union(*METHOD_KEYS.values())
+    spans = [*COMMON_KEYS.items(), *(pair for keys in METHOD_KEYS.values() for pair in keys.items())]
+    allowed = {key for key, span in spans if span[0] <= version and (not span[1] or version < span[1])}
     assert sorted(allowed - set(told["keys"])) == []
     # Set by the adapter itself, by vLLM, or a field that exists to be refused.
     others = {"method", "model", "num_speculative_tokens", "tensor_parallel_size", "draft_load_config"}

@@ -63,7 +63,8 @@ class Checkpoint:
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        return tuple(str(name) for name in self.config.get("architectures") or ())
+        names = self.config.get("architectures")
+        return tuple(map(str, names)) if isinstance(names, list) else ()
 
     @property
     def nbytes(self) -> int:

@@ -74,6 +74,11 @@ class Recipe:
     steps: tuple[Step, ...]
     check: str
 
+    @property
+    def corrections(self) -> tuple[str, ...]:
+        """Those that its environment will have."""
+        return tuple(name for step in self.steps if isinstance(step, PlaceFiles) for name in step.corrections)
+
 
 # Beside a CPU torch the index's torchvision fails at import and takes transformers with it; triton finds no driver.
 BREAKS_CPU_IMPORTS = ("torchvision", "torchaudio", "torchcodec", "triton")

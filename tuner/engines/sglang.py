@@ -13,10 +13,18 @@ from tuner.engines.environments import CPU_KERNELS, Environment
 from tuner.engines.preflight.check import refuse_misfits
 from tuner.engines.sglang_commands import is_adaptive, speculative_args
 from tuner.engines.sglang_cpu.packages.cpu_machine import gpu_device
-from tuner.engines.sglang_limits import check_adaptive, check_args, check_parallel, check_sampling, check_tree
+from tuner.engines.sglang_limits import (
+    check_adaptive,
+    check_args,
+    check_numbers,
+    check_parallel,
+    check_sampling,
+    check_tree,
+)
 from tuner.engines.sglang_log import read_facts, root_cause
 from tuner.engines.sglang_lossy import lossy_reason
 from tuner.engines.sglang_versions import (
+    EAGLE_FAMILY,
     PER_REQUEST_DETAILS,
     READY_PATH,
     Version,
@@ -67,6 +75,7 @@ class SglangEngine:
         check_tree(spec, options, self.environment.device)
         check_parallel(spec, options)
         check_adaptive(spec)
+        check_numbers(spec, options)
         check_sampling(spec)
         compiler = dict(options.env).get("CXX", "c++")
         if spec.method == "ngram" and self.environment.python and not shutil.which(compiler):
@@ -84,6 +93,11 @@ class SglangEngine:
                 )
             if options.tensor_parallel > 1:
                 raise UserError("SGLang computing in plain PyTorch runs in one process: set tensor_parallel to 1")
+        elif spec.method in EAGLE_FAMILY and not self.environment.url and not _has_cpu_kernels(self.environment):
+            raise UserError(
+                f"engine '{self.environment.name}' has no CPU kernels for the drafts of {spec.method}, and SGLang ends "
+                "at its first decode without them: `tuner engine add sglang-cpu` installs an engine that has them"
+            )
 
     def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
         if not self.environment.python:
@@ -161,6 +175,14 @@ class SglangEngine:
     ) -> str | None:
         """Why this arm's output is not the target's own at this temperature; None where nothing is known against it."""
         return lossy_reason(spec, options, self.environment.device, temperature, sampling or {})
+
+
+def _has_cpu_kernels(environment: Environment) -> bool:
+    """SGLang's own, which it builds from source under this name; the package index has none (0.5.23)."""
+    if not environment.python:
+        return False
+    folder = Path(environment.python).parent.parent
+    return any(folder.glob("lib/python3*/site-packages/sglang_kernel_cpu-*.dist-info"))
 
 
 def spec_steps(told: Mapping[str, Any], spec: SpecConfig) -> SpecSteps:

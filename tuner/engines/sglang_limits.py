@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuner.engines.base import LaunchOptions
 from tuner.engines.sglang_commands import adaptive_table, candidate_steps, is_adaptive
+from tuner.engines.sglang_lossy import SIMULATED, THRESHOLDS, number
 from tuner.engines.sglang_versions import EAGLE_FAMILY
 from tuner.errors import UserError
 from tuner.spec.speculation import SGLANG_SCHEDULE, SpecConfig
@@ -49,9 +50,18 @@ def flag_value(args: Sequence[str], *names: str) -> str | None:
     return found
 
 
+def flag_number(args: Sequence[str], *names: str) -> int:
+    """The same as a whole number, 1 where it is not given. UserError where it is no number."""
+    given = flag_value(args, *names)
+    try:
+        return int(given or 1)
+    except ValueError:
+        raise UserError(f"{' or '.join(names)} in engine_options.args is {given!r}: give a whole number") from None
+
+
 def check_parallel(spec: SpecConfig, options: LaunchOptions) -> None:
     """Attention data parallelism and pipelines, which only some methods survive (0.5.23)."""
-    attention_dp = "--enable-dp-attention" in options.args or int(flag_value(options.args, "--attn-dp-size") or 1) > 1
+    attention_dp = "--enable-dp-attention" in options.args or flag_number(options.args, "--attn-dp-size") > 1
     if attention_dp and spec.method in ("draft_model", "ngram"):
         raise UserError(
             f"SGLang runs no {spec.method} drafts with attention data parallelism: remove --enable-dp-attention and "
@@ -61,7 +71,7 @@ def check_parallel(spec: SpecConfig, options: LaunchOptions) -> None:
         raise UserError(
             "SGLang switches adaptive speculation off under attention data parallelism: remove one of the two"
         )
-    stages = int(flag_value(options.args, "--pp-size", "--pipeline-parallel-size") or 1)
+    stages = flag_number(options.args, "--pp-size", "--pipeline-parallel-size")
     eagle_pipeline = spec.method in ("eagle", "mtp") and dict(options.env).get(_PIPELINE_ENV) == "1"
     if stages > 1 and not eagle_pipeline:
         raise UserError(
@@ -87,7 +97,7 @@ def check_tree(spec: SpecConfig, options: LaunchOptions, device: str) -> None:
     drafting = dict(spec.options).get("draft_attention_backend")
     backends = {str(name) for name in (overall, *phases, drafting) if name}
     allowed = TREE_BACKENDS[:1] if spec.method == "ngram" else TREE_BACKENDS
-    page = int(flag_value(options.args, "--page-size") or 1)
+    page = flag_number(options.args, "--page-size")
     paged = sorted(backends & PAGED_BACKENDS)
     if paged or (page > 1 and backends - set(allowed)):
         why = f"{paged[0]} works in pages of many tokens" if paged else f"--page-size is {page}"
@@ -116,11 +126,21 @@ def check_adaptive(spec: SpecConfig) -> None:
 def _table(path: str, n: int) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         example = adaptive_table({1: n, 32: 0})
-        raise UserError(
-            f"cannot read adaptive_config {path} ({error.strerror}): write a table like {example}"
-        ) from None
+        raise UserError(f"cannot read adaptive_config {path} ({why}): write a table like {example}") from None
+
+
+def check_numbers(spec: SpecConfig, options: LaunchOptions) -> None:
+    """What SGLang reads as a number once it is launched."""
+    chosen, env = dict(spec.options), dict(options.env)
+    for key in THRESHOLDS:
+        if key in chosen and number(chosen[key]) is None:
+            raise UserError(f"{key} is {chosen[key]!r}: give a number from 0 to 1")
+    length = env.get(SIMULATED)
+    if length and number(length) is None:
+        raise UserError(f"{SIMULATED} in engine_options.env is {length!r}: give a number of tokens, or remove it")
 
 
 def check_sampling(spec: SpecConfig) -> None:
@@ -131,6 +151,6 @@ def check_sampling(spec: SpecConfig) -> None:
         return
     if spec.tree is not None:
         raise UserError(f"{asked} needs topk 1: give n instead of a tree")
-    loose = [key for key in ("accept_threshold_single", "accept_threshold_acc") if float(options.get(key, 1)) != 1]
+    loose = [key for key in THRESHOLDS if number(options.get(key, 1)) != 1]
     if loose:
         raise UserError(f"{asked} does not go with {loose[0]}: it takes no thresholds")

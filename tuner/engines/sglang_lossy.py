@@ -11,7 +11,16 @@ from tuner.spec.speculation import SpecConfig
 
 #: Devices without SGLang's sampling verification; on ROCm only rejection sampling has one (eagle_utils.py, 0.5.23).
 _ARGMAX_DEVICES = {"cpu": "CPU", "xpu": "XPU", "hip": "ROCm", "rocm": "ROCm"}
-_THRESHOLDS = ("accept_threshold_single", "accept_threshold_acc")
+THRESHOLDS = ("accept_threshold_single", "accept_threshold_acc")
+SIMULATED = "SGLANG_SIMULATE_ACC_LEN"
+
+
+def number(value: object) -> float | None:
+    """None for what is no number: preflight refuses it (sglang_limits.check_numbers)."""
+    try:
+        return float(str(value))
+    except ValueError:
+        return None
 
 
 def lossy_reason(
@@ -31,8 +40,8 @@ def _reasons(
     spec: SpecConfig, options: LaunchOptions, device: str, temperature: float, sampling: Mapping[str, Any]
 ) -> Iterator[str]:
     env = dict(options.env)
-    if float(env.get("SGLANG_SIMULATE_ACC_LEN") or 0) > 0:
-        yield "SGLANG_SIMULATE_ACC_LEN sets the acceptance length: the text is junk at any temperature"
+    if (number(env.get(SIMULATED)) or 0) > 0:
+        yield f"{SIMULATED} sets the acceptance length: the text is junk at any temperature"
     if _sets(sampling, "presence_penalty", 0) or _sets(sampling, "frequency_penalty", 0):
         yield _relaxed("presence and frequency penalties")
     if _sets(sampling, "repetition_penalty", 1):
@@ -44,7 +53,7 @@ def _reasons(
         yield _argmax(device, temperature)
     if spec.method == "ngram" and env.get("SGLANG_NGRAM_FORCE_GREEDY_VERIFY", "0").lower() in ("1", "true"):
         yield "SGLANG_NGRAM_FORCE_GREEDY_VERIFY verifies n-gram drafts by argmax: temperature is ignored"
-    loose = [key for key in _THRESHOLDS if float(dict(spec.options).get(key, 1)) < 1]
+    loose = [key for key in THRESHOLDS if _accepts_more(dict(spec.options).get(key))]
     if loose:
         yield _loose(loose[0])
     if _sets(sampling, "min_p", 0):
@@ -61,8 +70,8 @@ def resolved_reason(resolved: Mapping[str, Any], temperature: float) -> str | No
     sampled = str(resolved.get("speculative_use_rejection_sampling")).lower() == "true"
     if device in _ARGMAX_DEVICES and not (_ARGMAX_DEVICES[device] == "ROCm" and sampled):
         return _argmax(device, temperature)
-    for key in _THRESHOLDS:
-        if float(resolved.get(f"speculative_{key}") or 1) < 1:
+    for key in THRESHOLDS:
+        if _accepts_more(resolved.get(f"speculative_{key}")):
             return _loose(key)
     return None
 
@@ -72,6 +81,11 @@ def _argmax(device: str, temperature: float) -> str:
         f"on {_ARGMAX_DEVICES[device]} SGLang verifies drafts by argmax: temperature {temperature:g} and top_p are "
         "ignored under speculation and the output is the greedy one"
     )
+
+
+def _accepts_more(threshold: object) -> bool:
+    found = number(threshold)
+    return found is not None and found < 1
 
 
 def _loose(threshold: str) -> str:

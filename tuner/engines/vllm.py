@@ -51,6 +51,8 @@ class VllmEngine:
         check_device(spec, self.environment.device)
         check_options(spec, options)
         check_draft(target, spec)
+        # Built once: what cannot be written down is refused here, and not when off has been measured.
+        speculative_args(spec, version)
 
     def launch(self, target: str, spec: SpecConfig, options: LaunchOptions, port: int, api_key: str) -> Launch:
         if not self.environment.python:

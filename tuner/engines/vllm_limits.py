@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,11 @@ def check_options(spec: SpecConfig, options: LaunchOptions) -> None:
     chosen = dict(spec.options)
     draft_tp = chosen.get("draft_tensor_parallel_size")
     if draft_tp not in (None, 1, options.tensor_parallel):
+        # One GPU is for heads: of draft models only the second model runner takes it (preflight/parallel.py).
+        one = "" if spec.method == "draft_model" else "1 or "
         raise UserError(
             f"draft_tensor_parallel_size {draft_tp} does not go with tensor_parallel {options.tensor_parallel}: "
-            f"use 1 or {options.tensor_parallel}"
+            f"use {one}{options.tensor_parallel}"
         )
     if spec.method in _NO_ASYNC and "--async-scheduling" in options.args:
         raise UserError(f"vLLM schedules nothing ahead with {spec.method} drafts: remove --async-scheduling")
@@ -91,6 +94,16 @@ def check_schedule(text: Any) -> None:
                 f"{SCHEDULE} has the row [{first}, {last}, {n}]: rows rise without overlap, first <= last, and N >= 0"
             )
         before = last
+
+
+def token_count(text: str) -> int:
+    """As vLLM reads it (human_readable_int, 0.32): 16k is 16,000, 16K is 16,384, 2.5k is 2,500. ValueError if not."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT])", text.strip())
+    if found is None:
+        return int(text)
+    number, unit = found.groups()
+    power = "kmgt".index(unit.lower()) + 1
+    return int(float(number) * 1000**power) if unit.islower() else int(number) * 1024**power
 
 
 def check_device(spec: SpecConfig, device: str) -> None:

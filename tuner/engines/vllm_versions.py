@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from tuner.errors import UserError
@@ -52,21 +53,23 @@ COMMON_KEYS: MappingProxyType[str, Span] = MappingProxyType(
         "disable_eagle_block_drop": ((0, 29), None),
     }
 )
-METHOD_KEYS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
+#: Keys that one method takes, as fatal elsewhere.
+METHOD_KEYS: MappingProxyType[str, Mapping[str, Span]] = MappingProxyType(
     {
-        "ngram": frozenset({"prompt_lookup_min", "prompt_lookup_max"}),
-        "suffix": frozenset(
-            {
-                "suffix_decoding_max_tree_depth",
-                "suffix_decoding_max_cached_requests",
-                "suffix_decoding_max_spec_factor",
-                "suffix_decoding_min_token_prob",
-            }
-        ),
-        "mtp": frozenset({"index_share_for_mtp_iteration"}),
-        "dspark": frozenset({"enable_adaptive_verification", "dspark_draft_topk"}),
+        "ngram": {"prompt_lookup_min": ((0, 4), None), "prompt_lookup_max": ((0, 4), None)},
+        "suffix": {
+            "suffix_decoding_max_tree_depth": ((0, 11, 1), None),
+            "suffix_decoding_max_cached_requests": ((0, 11, 1), None),
+            "suffix_decoding_max_spec_factor": ((0, 11, 1), None),
+            "suffix_decoding_min_token_prob": ((0, 11, 1), None),
+        },
+        "mtp": {"index_share_for_mtp_iteration": ((0, 11), None)},
+        "dspark": {"enable_adaptive_verification": ((0, 28), None), "dspark_draft_topk": ((0, 25), None)},
     }
 )
+#: Keys whose values are lists, carried as JSON text in an option. Any other text is a text to vLLM too: a
+#: speculative_token_tree looks like a list and is none.
+LIST_KEYS = frozenset({"num_speculative_tokens_per_batch_size", "synthetic_acceptance_rates"})
 #: The JSON flag `--speculative-config` replaced the old ones by this version.
 JSON_FLAG: Version = (0, 8, 3)
 #: Engines match at least this many tokens of context before they propose (ngram), and at most that many.
@@ -108,14 +111,13 @@ def check_method(spec: SpecConfig, version: Version) -> None:
         raise UserError(f"vLLM drafts at most {MOST_N} tokens per verify step, got n = {spec.n}")
     if "tensor_parallel_size" in dict(spec.options):
         raise UserError("the speculative config has no tensor_parallel_size: write draft_tensor_parallel_size")
+    keys = {**COMMON_KEYS, **METHOD_KEYS.get(spec.method, {})}
     for key, _ in spec.options:
-        if key in METHOD_KEYS.get(spec.method, frozenset()):
-            continue
-        if key not in COMMON_KEYS:
-            known = sorted({*COMMON_KEYS, *METHOD_KEYS.get(spec.method, frozenset())})
-            raise UserError(f"vLLM's speculative config has no key '{key}' for {spec.method}: use {', '.join(known)}")
-        if not _in_span(version, COMMON_KEYS[key]):
-            raise UserError(f"vLLM {shown} has no speculative key '{key}': it is in {_span_text(COMMON_KEYS[key])}")
+        if key not in keys:
+            known = ", ".join(sorted(keys))
+            raise UserError(f"vLLM's speculative config has no key '{key}' for {spec.method}: use {known}")
+        if not _in_span(version, keys[key]):
+            raise UserError(f"vLLM {shown} has no speculative key '{key}': it is in {_span_text(keys[key])}")
 
 
 def speculative_args(spec: SpecConfig, version: Version) -> tuple[str, ...]:
@@ -136,20 +138,40 @@ def speculative_json(spec: SpecConfig) -> dict[str, object]:
     config["num_speculative_tokens"] = spec.n
     if spec.method == "ngram":
         config |= dict(zip(("prompt_lookup_min", "prompt_lookup_max"), _lookup(spec), strict=True))
-    config |= {key: _value(value) for key, value in spec.options if key not in config}
+    config |= {key: _value(key, value) for key, value in spec.options if key not in config}
     return config
 
 
-def _lookup(spec: SpecConfig) -> tuple[Scalar, Scalar]:
+def _lookup(spec: SpecConfig) -> tuple[int, int]:
     """Both bounds, always: with one or none given vLLM takes other values than its help says (0.32)."""
-    given = dict(spec.options)
-    most = given.get("prompt_lookup_max", max(NGRAM_LOOKUP_MAX, int(given.get("prompt_lookup_min", 0))))
-    return given.get("prompt_lookup_min", min(NGRAM_LOOKUP_MIN, int(most))), most
+    given = {key: _bound(key, value) for key, value in spec.options if key in METHOD_KEYS["ngram"]}
+    most = given.get("prompt_lookup_max", max(NGRAM_LOOKUP_MAX, given.get("prompt_lookup_min", 0)))
+    return given.get("prompt_lookup_min", min(NGRAM_LOOKUP_MIN, most)), most
 
 
-def _value(value: Scalar) -> object:
-    """Lists (a schedule, acceptance rates) are carried as JSON text in an option."""
-    return json.loads(value) if isinstance(value, str) and value.startswith(("[", "{")) else value
+def _bound(key: str, value: Scalar) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise UserError(f"{key} is {value!r}: give a whole number of tokens") from None
+
+
+def list_value(value: Scalar) -> list[object] | None:
+    """A list from its JSON text; None where it is none."""
+    try:
+        found = json.loads(str(value))
+    except ValueError:
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _value(key: str, value: Scalar) -> object:
+    if key not in LIST_KEYS:
+        return value
+    found = list_value(value)
+    if found is None:
+        raise UserError(f"{key} is {value!r}, which is no list: write one as JSON, such as '[0.8, 0.5]'")
+    return found
 
 
 def _old_flags(spec: SpecConfig) -> tuple[str, ...]:

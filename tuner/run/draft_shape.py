@@ -10,6 +10,7 @@ from tuner.engines.checkpoint import Checkpoint
 from tuner.engines.preflight.finding import Finding, error, note, warning
 from tuner.engines.preflight.kinds import mtp_layers
 from tuner.engines.preflight.medusa import trained_heads
+from tuner.engines.preflight.shape import section
 from tuner.spec.speculation import Tree
 
 _C14 = "https://github.com/sgl-project/SpecForge/issues/310"
@@ -111,8 +112,9 @@ def _stated(method: str, target: Checkpoint | None, draft: Checkpoint | None) ->
     block = config.get("block_size")
     if method in ("dflash", "dspark") and isinstance(block, int):
         return block - 1 if method == "dflash" else block
-    proposals = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
-    tokens = proposals[0].get("speculative_tokens")
+    proposals = section(config, "speculators_config").get("proposal_methods")
+    first = proposals[0] if isinstance(proposals, list) and proposals else None
+    tokens = first.get("speculative_tokens") if isinstance(first, dict) else None
     return tokens if isinstance(tokens, int) else None
 
 

@@ -81,15 +81,17 @@ def _engine_at(name: str, notes: list[str]) -> Environment:
     """The registered one; else one as `tuner engine add` would make it, or the engine of that name."""
     with contextlib.suppress(UserError):
         return find_environment(name)
+    corrections: tuple[str, ...] = ()
     if name in RECIPES:
         recipe = RECIPES[name](None)
+        corrections = recipe.corrections
         engine, device, version = recipe.engine, recipe.device, recipe.version or NEWEST[recipe.engine]
     elif name in ENGINES:
         engine, device, version = name, "gpu", NEWEST[name]
     else:
         return find_environment(name)
     notes.append(f"engine {name} is not registered here: planned as {engine} {version} on {device}")
-    return Environment(name, engine, version, "python", None, device)
+    return Environment(name, engine, version, "python", None, device, corrections)
 
 
 def _weights_at(name: str, notes: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from tuner.engines import sglang_versions, vllm_versions
 from tuner.engines.base import Engine, LaunchOptions
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     architecture.made_for_this_target,
     vocabulary.same_size,
     vocabulary.same_tokens,
+    layers.config_is_readable,
     layers.states_fit,
     layers.layers_exist,
     layers.layers_mean_the_same,
@@ -51,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     lengths.tree_depth,
     positions.positions_suffice,
     parallel.heads_divide,
+    parallel.draft_splits_alike,
     quantisation.draft_gets,
     quantisation.one_format,
     vllm_launch.launch_allowed,
@@ -77,6 +80,8 @@ _VERSIONS = {"vllm": vllm_versions.parse_version, "sglang": sglang_versions.pars
 #: The newest release whose flags tuner knows.
 NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 _WITHOUT_DEMAND = (0.0, 1.0)
+#: Raised where an option, an argument or an entry of a config.json is not what a rule reads it as.
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, OSError)
 
 
 def check(
@@ -89,7 +94,8 @@ def check(
 ) -> tuple[Finding, ...]:
     """All findings on one launch, in the order of the rules. Reads files; starts nothing and raises nothing."""
     demand = demand or Demand()
-    found = list(told("launch.arguments", lambda: engine.check_arguments(target, spec, options)))
+    refusals = partial(told, "launch.arguments", lambda: engine.check_arguments(target, spec, options))
+    found = list(_judged("launch.arguments", refusals))
     environment = engine.environment
     unreadable = list(told("engine.version", lambda: _VERSIONS[environment.engine](environment.version)))
     if unreadable:
@@ -102,9 +108,23 @@ def check(
     found += _newer(asked)
     found += problems
     for rule in RULES:
-        found += rule(asked)
-    found += _lossless(engine, asked)
+        found += _judged(f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}", partial(rule, asked))
+    found += _judged("lossless.known", partial(_lossless, engine, asked))
     return tuple(dict.fromkeys(found))
+
+
+def _judged(rule: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """What a rule finds, and an error in its name for what it cannot read."""
+    try:
+        yield from look()
+    except UserError as refusal:
+        yield error(rule, str(refusal))
+    except _UNREADABLE as trouble:
+        yield error(
+            rule,
+            f"the rule {rule} cannot read a value ({type(trouble).__name__}: {trouble}): correct it in the options, "
+            "the arguments or the config.json it is from",
+        )
 
 
 def refuse_misfits(engine: Engine, target: str, spec: SpecConfig, options: LaunchOptions) -> None:

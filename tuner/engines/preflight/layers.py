@@ -8,7 +8,7 @@ from typing import Any
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.finding import Finding, error, warning
 from tuner.engines.preflight.kinds import is_speculators, verifier_of
-from tuner.engines.preflight.shape import text_config
+from tuner.engines.preflight.shape import section, text_config
 
 AUX_KEY = "eagle_aux_hidden_state_layer_ids"
 DEFAULT_TAPS = 3
@@ -38,13 +38,23 @@ def tapped(config: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 def taps_read(config: Mapping[str, Any]) -> int:
     """How many hidden states `fc` joins; 0 for a head that reads the last one alone."""
-    eagle = config.get("eagle_config") or {}
-    if not eagle.get("use_aux_hidden_state", True):
+    if not section(config, "eagle_config").get("use_aux_hidden_state", True):
         return 0
     stated = config.get("num_aux_hidden_states")
     if isinstance(stated, int):
         return stated
     return len(tapped(config) or ()) or DEFAULT_TAPS
+
+
+def config_is_readable(asked: Asked) -> Iterator[Finding]:
+    """An eagle_config that is no object, which both engines look keys up in."""
+    stated = asked.draft.config.get("eagle_config") if asked.draft else None
+    if asked.draft is not None and asked.method in ("eagle", "eagle3") and not isinstance(stated, dict | None):
+        yield error(
+            "config.eagle",
+            f"eagle_config in config.json of {asked.draft.name} is {stated!r}, and engines look for keys in it: write "
+            "an object there, or remove it",
+        )
 
 
 def layers_exist(asked: Asked) -> Iterator[Finding]:
@@ -69,7 +79,7 @@ def _last(asked: Asked, layers: int) -> int:
     assert asked.draft is not None
     if is_speculators(asked.draft.config):
         return layers
-    listed = AUX_KEY in (asked.draft.config.get("eagle_config") or {})
+    listed = AUX_KEY in section(asked.draft.config, "eagle_config")
     return layers - 2 if asked.method == "eagle3" and listed and not asked.on_vllm else layers - 1
 
 
@@ -105,7 +115,7 @@ def layers_mean_the_same(asked: Asked) -> Iterator[Finding]:
 
 def _lists(asked: Asked, config: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     """(read, overlooked) by this engine: SGLang looks into eagle_config, vLLM's second runner at the top alone."""
-    top, nested = (list(place.get(AUX_KEY) or ()) for place in (config, config.get("eagle_config") or {}))
+    top, nested = (list(place.get(AUX_KEY) or ()) for place in (config, section(config, "eagle_config")))
     if not asked.on_vllm:
         return nested, [] if nested else top
     if top or asked.v1_runner:

@@ -31,6 +31,13 @@ def head_refusals(spec: SpecConfig, draft: Checkpoint) -> Iterator[Finding]:
     elif method == "eagle3" and not set(EAGLE3_HEADS) & set(names):
         alike = "its tensors may fit: write that name into architectures of config.json" if eagle3 else "not this one"
         yield error(_RULE, f"{said}, but SGLang's EAGLE3 loads {' or '.join(EAGLE3_HEADS)} only: {alike}")
+    elif method == "eagle3" and EAGLE3_HEADS[0] in names and "draft_vocab_size" not in draft.config:
+        yield error(
+            "head.vocabulary",
+            f"config.json of {draft.name} has no draft_vocab_size, without which SGLang's {EAGLE3_HEADS[0]} ends at "
+            f"its start: add draft_vocab_size: {_rows(draft)}",
+            "sglang/srt/models/llama_eagle3.py:306 (0.5.23)",
+        )
     elif method in ("eagle", "mtp") and eagle3:
         yield error(
             _RULE,
@@ -46,6 +53,15 @@ def head_refusals(spec: SpecConfig, draft: Checkpoint) -> Iterator[Finding]:
         )
     elif method == "draft_model" and any("eagle" in name.lower() for name in names):
         yield error(_RULE, f"{said}, a head and not a whole model: use method {'eagle3' if eagle3 else 'eagle'}")
+
+
+def _rows(draft: Checkpoint) -> str:
+    """What the head was exported with; with null SGLang drafts through the target's output matrix."""
+    matrix = draft.tensors.get("lm_head.weight")
+    if matrix is not None and matrix.shape:
+        return f"{matrix.shape[0]}, the rows of its lm_head"
+    shared = "null, for the target's output matrix"
+    return shared if draft.tensors else f"{shared}, or the number of rows of its own lm_head"
 
 
 def _is_eagle(draft: Checkpoint) -> bool:

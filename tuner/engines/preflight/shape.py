@@ -87,6 +87,12 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
+def section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A part of a config that is an object of its own; empty where it has none, or something else in its place."""
+    part = config.get(key)
+    return part if isinstance(part, dict) else {}
+
+
 def shape_of(config: Mapping[str, Any]) -> Shape:
     """Shape by the config; key-value heads and head size are filled in as the engines do where they are left out."""
     text = text_config(config)

@@ -14,7 +14,7 @@ from tuner.engines.preflight.expected import Dims, Expected
 from tuner.engines.preflight.finding import Finding, error, note, warning
 from tuner.engines.preflight.kinds import WHOLE_MODEL, attention_inputs, is_speculators, kind_of
 from tuner.engines.preflight.layers import taps_read
-from tuner.engines.preflight.shape import LlamaShape, text_config
+from tuner.engines.preflight.shape import LlamaShape, section, text_config
 
 _UNCHECKED = "vllm llama_eagle3.py:466 (0.32), sglang llama_eagle3.py (0.5.23): load_weights never says what is missing"
 _PACKED = re.compile(r"\.(weight_packed|weight_scale\w*|qweight|qzeros|scales|g_idx|weight_zero_point|input_scale)$")
@@ -192,7 +192,7 @@ def _is_qwen3(draft: Checkpoint) -> bool:
 
 def _norms(draft: Checkpoint, taps: int, target_hidden: int) -> dict[str, Dims]:
     config = draft.config
-    eagle = config.get("eagle_config") or {}
+    eagle = section(config, "eagle_config")
     extras: dict[str, Dims] = {}
     if eagle.get("norm_before_fc", config.get("norm_before_fc", text_config(config).get("norm_before_fc"))):
         extras["input_norm.weight"] = (taps * target_hidden,)

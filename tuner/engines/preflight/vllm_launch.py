@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from tuner.engines.preflight.asked import Asked
 from tuner.engines.preflight.finding import Finding, error, note, warning
-from tuner.engines.sglang_limits import flag_value
+from tuner.engines.sglang_limits import flag_number, flag_value
+from tuner.engines.vllm_limits import token_count
+from tuner.engines.vllm_versions import list_value
 
 _EAGLE_FAMILY = frozenset({"eagle", "eagle3", "mtp", "dflash", "dspark"})
 #: Targets whose class hands hidden states from one pipeline stage to the next.
@@ -35,7 +36,9 @@ def launch_allowed(asked: Asked) -> Iterator[Finding]:
     if not asked.on_vllm or asked.spec.is_off:
         return
     yield from _lora(asked)
-    yield from _stages(asked)
+    stages = flag_number(asked.options.args, "--pipeline-parallel-size", "-pp")
+    yield from _stages(asked, stages)
+    yield from _adaptive(asked, stages)
     args = asked.options.args
     if "--kv-sharing-fast-prefill" in args and asked.method in _EAGLE_FAMILY:
         yield error(
@@ -68,7 +71,14 @@ def _lora(asked: Asked) -> Iterator[Finding]:
         return
     given = flag_value(asked.options.args, "--max-num-batched-tokens")
     needed = asked.options.max_running_requests * (asked.spec.n + 1)
-    if int(given or LEAST_BATCHED_TOKENS) < needed:
+    try:
+        most = token_count(given) if given and given != "None" else LEAST_BATCHED_TOKENS
+    except ValueError:
+        yield error(
+            "vllm.lora", f"--max-num-batched-tokens is {given!r}: give a whole number of tokens, such as 16384 or 16k"
+        )
+        return
+    if most < needed:
         yield error(
             "vllm.lora",
             f"with --enable-lora vLLM needs max_num_batched_tokens >= max_running_requests * (n + 1) = {needed}, and "
@@ -77,8 +87,7 @@ def _lora(asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _stages(asked: Asked) -> Iterator[Finding]:
-    stages = int(flag_value(asked.options.args, "--pipeline-parallel-size", "-pp") or 1)
+def _stages(asked: Asked, stages: int) -> Iterator[Finding]:
     if stages < 2 or asked.method not in ("eagle3", "dflash"):
         return
     names = asked.target.architectures if asked.target else ()
@@ -88,6 +97,20 @@ def _stages(asked: Asked) -> Iterator[Finding]:
             f"{', '.join(names) or 'the target'} does not support {asked.method} with pipeline parallelism "
             f"({stages} stages): use tensor_parallel instead, or ngram",
             "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py:44 (0.32)",
+        )
+
+
+def _adaptive(asked: Asked, stages: int) -> Iterator[Finding]:
+    """What vLLM refuses beside adaptive verification, once its configuration is put together."""
+    args = asked.options.args
+    clashes = [flag for flag in args if flag in ("--enable-lora", "--enforce-eager")]
+    clashes += ["--pipeline-parallel-size"] if stages > 1 else []
+    if asked.chosen.get("enable_adaptive_verification") and clashes:
+        yield error(
+            "vllm.adaptive",
+            f"enable_adaptive_verification does not go with {clashes[0]}: it needs full CUDA graphs, one pipeline "
+            "stage and no LoRA; remove one of the two",
+            "vllm/config/vllm.py:3001 (0.32)",
         )
 
 
@@ -137,15 +160,16 @@ def _synthetic(n: int, rates: Any, length: Any) -> Iterator[Finding]:
         yield error(
             "vllm.synthetic", "synthetic acceptance takes exactly one of synthetic_acceptance_rates and _length"
         )
-    elif length is not None and not 1 <= float(length) <= n + 1:
+    elif length is not None and not (isinstance(length, int | float) and 1 <= length <= n + 1):
         yield error(
             "vllm.synthetic",
-            f"synthetic_acceptance_length {length} is outside 1 to n + 1 = {n + 1}: it counts the bonus token",
+            f"synthetic_acceptance_length {length} is no number from 1 to n + 1 = {n + 1}: it counts the bonus token",
         )
     elif rates is not None:
-        values = json.loads(rates) if isinstance(rates, str) else rates
-        rising = any(a < b for a, b in pairwise(values))
-        if len(values) != n or rising or not all(0 <= value <= 1 for value in values):
+        values = list_value(rates)
+        shares = [value for value in values or () if isinstance(value, int | float) and 0 <= value <= 1]
+        # What is no list at all is refused with the launch's arguments.
+        if values is not None and not (len(shares) == len(values) == n and all(a >= b for a, b in pairwise(shares))):
             yield error(
                 "vllm.synthetic",
                 f"synthetic_acceptance_rates {values} must be n = {n} shares from 0 to 1 that never rise: a_k, the "
