@@ -280,6 +280,7 @@ def test_every_method_has_its_versions() -> None:
         ("num_speculative_tokens_per_batch_size", "[[1, 8, 3]]", "0.23.0", "0.24.0"),
         ("use_heterogeneous_vocab", True, "0.25.0", "0.26.0"),
         ("kv_cache_dtype", "fp8", "0.25.0", "0.26.0"),
+        ("disable_eagle_block_drop", True, "0.29.0", "0.30.0"),
     ],
 )
 def test_a_key_outside_its_versions_is_refused(key: str, value: Scalar, without: str, with_it: str) -> None:
@@ -294,7 +295,8 @@ def test_a_key_outside_its_versions_is_refused(key: str, value: Scalar, without:
     ("method", "key", "value", "without", "with_it"),
     [
         ("dspark", "enable_adaptive_verification", True, "0.27.0", "0.28.0"),
-        ("dspark", "dspark_draft_topk", 8, None, "0.25.0"),
+        ("dspark", "dspark_draft_topk", 8, "0.27.0", "0.28.0"),
+        ("mtp", "index_share_for_mtp_iteration", True, "0.28.0", "0.29.0"),
         ("suffix", "suffix_decoding_max_tree_depth", 12, None, "0.11.1"),
         ("ngram", "prompt_lookup_max", 3, None, "0.6.3"),
     ],

@@ -50,7 +50,7 @@ COMMON_KEYS: MappingProxyType[str, Span] = MappingProxyType(
         "kv_cache_dtype": ((0, 26), None),
         "moe_backend": ((0, 22), None),
         "use_local_argmax_reduction": ((0, 22), None),
-        "disable_eagle_block_drop": ((0, 29), None),
+        "disable_eagle_block_drop": ((0, 30), None),
     }
 )
 #: Keys that one method takes, as fatal elsewhere.
@@ -63,8 +63,8 @@ METHOD_KEYS: MappingProxyType[str, Mapping[str, Span]] = MappingProxyType(
             "suffix_decoding_max_spec_factor": ((0, 11, 1), None),
             "suffix_decoding_min_token_prob": ((0, 11, 1), None),
         },
-        "mtp": {"index_share_for_mtp_iteration": ((0, 11), None)},
-        "dspark": {"enable_adaptive_verification": ((0, 28), None), "dspark_draft_topk": ((0, 25), None)},
+        "mtp": {"index_share_for_mtp_iteration": ((0, 29), None)},
+        "dspark": {"enable_adaptive_verification": ((0, 28), None), "dspark_draft_topk": ((0, 28), None)},
     }
 )
 #: Keys whose values are lists, carried as JSON text in an option. Any other text is a text to vLLM too: a
