@@ -24,6 +24,7 @@ INCOMPLETE = {
     "a multimodal target": "no model_type",
     "DFlash for a target deep enough (C07, second part)": "no model_type",
     "less than a DFlash block": "no model_type",
+    "adaptive verification with all that it needs": "no model_type",
     "a quantised target with a plain head": "no group size",
     "block on a method of the first runner": "arctic-inference is not installed",
     "suffix needs a package": "arctic-inference is not installed",
