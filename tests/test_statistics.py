@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tuner.measure.statistics import (
+    Array,
     Estimate,
     bootstrap,
     bootstrap_median_ratio,
@@ -13,12 +14,17 @@ from tuner.measure.statistics import (
     is_tie,
     mean,
     median,
-    median_ratio,
     ratio_of_sums,
     share_bounds,
     widened,
     wilson,
 )
+
+
+def median_ratio(data: Array) -> Array:
+    """Median of the first figure over the median of the second: a paired speed-up when rows are pairs."""
+    middle = np.median(data, axis=-2)
+    return np.asarray(middle[..., 0] / middle[..., 1])
 
 
 def test_interval_of_the_mean_covers_the_truth_about_95_times_in_100() -> None:

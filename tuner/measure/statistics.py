@@ -158,7 +158,7 @@ def bootstrap_median(values: Sequence[float], seed: int = 0) -> Estimate | None:
 
 
 def bootstrap_median_ratio(rows: Sequence[Sequence[float]], seed: int = 0) -> Estimate | None:
-    """`bootstrap(rows, median_ratio)`, many times faster: a resample's median is found by counting."""
+    """Median of the first column over the median of the second: medians of resamples are found by counting."""
     data = np.asarray(rows, dtype=np.float64)
     if len(data) < 2:
         return None
@@ -188,12 +188,6 @@ def ratio_of_sums(numerator: int = 0, denominator: int = 1) -> Callable[[Array],
             return total[..., numerator] / total[..., denominator]
 
     return statistic
-
-
-def median_ratio(data: Array) -> Any:
-    """Median of the first figure over the median of the second: a paired speed-up when rows are pairs."""
-    middle = np.median(data, axis=-2)
-    return middle[..., 0] / middle[..., 1]
 
 
 def mean_ratio(data: Array) -> Any:

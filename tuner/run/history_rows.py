@@ -15,8 +15,8 @@ from tuner.measure.acceptance import request_counts
 from tuner.measure.records import Cell, RequestRecord, Trial
 from tuner.measure.summary import meets_slo, window_tokens
 from tuner.measure.validity import check_cell
-from tuner.run.identity import IDENTITY, PROMPTS
-from tuner.run.start import RESOLVED
+from tuner.run.identity import PROMPTS
+from tuner.run.start import began_with
 from tuner.run.store import StudyStore
 from tuner.run.study_header import question_hash
 from tuner.spec.speculation import SpecConfig
@@ -65,8 +65,7 @@ def study_rows(store: StudyStore, run: str, label: str, folder: str, facts: Mapp
 
 def _question(store: StudyStore) -> str:
     """Equal for studies that ask the same, word for word where the texts of the prompts were noted."""
-    noted = (event.get(IDENTITY, {}).get(PROMPTS) for event in store.events() if event["event"] == RESOLVED)
-    return ":".join(filter(None, [question_hash(store.header.workload), next(noted, None)]))
+    return ":".join(filter(None, [question_hash(store.header.workload), began_with(store).get(PROMPTS)]))
 
 
 def _registered(environments: tuple[dict[str, Any], ...]) -> str:

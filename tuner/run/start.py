@@ -51,7 +51,7 @@ def open_study(question: Question, reports: Path, *, resume: bool) -> StudyStore
     """A store this process writes. `resume`: the newest study of this very workload that did not complete."""
     if resume:
         folder = _unfinished(question, reports)
-        refuse_changed(folder.name, _began_with(folder), identity_of(question))
+        refuse_changed(folder.name, began_with(StudyStore.read(folder)), identity_of(question))
         return with_resolved(StudyStore.open(folder), question)
     header = StudyHeader.new(
         question.workload.model_dump(mode="json"),
@@ -69,9 +69,9 @@ def with_resolved(store: StudyStore, question: Question) -> StudyStore:
     return store
 
 
-def _began_with(folder: Path) -> dict[str, str]:
-    """Empty where a kill came before it was written."""
-    return next((e.get(IDENTITY, {}) for e in StudyStore.read(folder).events() if e["event"] == RESOLVED), {})
+def began_with(store: StudyStore) -> dict[str, str]:
+    """The identity of what was asked; empty where a kill came before it was written."""
+    return next((event.get(IDENTITY, {}) for event in store.events() if event["event"] == RESOLVED), {})
 
 
 def _unfinished(question: Question, reports: Path) -> Path:
