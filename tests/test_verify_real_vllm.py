@@ -17,6 +17,7 @@ from tuner.engines.base import LaunchOptions
 from tuner.engines.vllm import VllmEngine
 from tuner.measure.lossless import Structured, Verified
 from tuner.measure.lossless_greedy import TIE_32_BIT
+from tuner.measure.lossless_levels import ALPHA
 from tuner.report.lossless_text import line
 from tuner.run.process import EngineProcess, free_port
 from tuner.run.stream import Server
@@ -75,7 +76,7 @@ async def verify_all(folder: Path) -> dict[str, Verified]:
     for name, (spec, env) in runs.items():
         async with serving(spec, folder / f"{name}.log", env) as server:
             own = without_top_k(asked) if spec == NGRAM else asked
-            found[name] = await verify_server(server, own, off, name, comparisons=len(runs))
+            found[name] = await verify_server(server, own, off, name, alpha=ALPHA / len(runs))
             passed = "lossless" if found[name].ok else "NOT lossless"
             print(f"{name}: {passed}, {time.monotonic() - began_s:.0f} s after the start")
             if spec == NGRAM:

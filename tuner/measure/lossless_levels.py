@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 #: Chance that one run of the checks accuses a sound engine, over all its settings, temperatures, prompts and looks.
 ALPHA = 0.01
+#: Of it, the share of a first glance that only finds what is obvious; the rest is the whole test's.
+GLANCE_SHARE = 0.1
 #: The shift that reports state the power for, and the power they state a shift for.
 SHIFT, POWER = 0.05, 0.9
 

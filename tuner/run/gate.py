@@ -17,6 +17,7 @@ from tuner.engines.environments import Environment
 from tuner.errors import NotMeasured, TunerError
 from tuner.measure.compare import compare
 from tuner.measure.lossless import Verified
+from tuner.measure.lossless_levels import ALPHA
 from tuner.measure.lossless_records import OffProbe, off_from_dict, off_to_dict, verified_from_dict, verified_to_dict
 from tuner.measure.records import CLOSING, Trial
 from tuner.measure.statistics import Estimate
@@ -89,11 +90,11 @@ async def _verify(
     if not any(gain is None or gain.high > 1 for gain in gains):
         raise NotMeasured(f"{spec.label} is slower than off in every cell: it is not advised whatever it writes")
     settings = max(1, question.workload.budget.launches - 2)
-    comparisons = settings * (1 + len(task.temperatures))
+    alpha = ALPHA / (settings * (1 + len(task.temperatures)))
     labels = _labels(question, environment, spec)
     known = {at for at, _ in labels}  # what the configuration gives away needs no samples
     asked = dataclasses.replace(off, samples=tuple(s for s in off.samples if s.temperature not in known))
-    verified = await verify_server(server, task, asked, spec.label, labels, comparisons, sampling_s)
+    verified = await verify_server(server, task, asked, spec.label, labels, alpha, sampling_s)
     store.note(
         VERIFIED, number=number, engine=environment.name, spec=spec.to_dict(), verified=verified_to_dict(verified)
     )

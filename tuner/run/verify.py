@@ -1,4 +1,4 @@
-"""`tuner verify`: off and every setting one engine after another, or two addresses; answers compared and stored."""
+"""`tuner verify`: off and every setting of a workload, or two addresses; answers compared and stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,20 +17,24 @@ from tuner.engines.base import Engine, LaunchOptions
 from tuner.engines.environments import Environment
 from tuner.engines.registration import API_KEY_VARIABLE
 from tuner.engines.sglang_lossy import resolved_reason
-from tuner.errors import EngineError, UserError
+from tuner.errors import UserError
 from tuner.measure.lossless import Verified
+from tuner.measure.lossless_levels import ALPHA
 from tuner.measure.lossless_records import OffProbe, off_to_dict, verified_to_dict
 from tuner.run.files import json_line, write_atomic
-from tuner.run.process import EngineProcess, EngineStartError, free_port
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.server_facts import get_json
 from tuner.run.stream import Server
-from tuner.run.trial import why_failed
-from tuner.run.verify_probe import probe_off, verify_server
+from tuner.run.verify_ask import all_of
+from tuner.run.verify_launch import Launcher, room_for_two
+from tuner.run.verify_probe import probe_off
+from tuner.run.verify_reference import AskedBefore, Reference, StillUp, volume
 from tuner.run.verify_task import Effort, Task, task_of
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
+
+OFF_TEXT = "off: what the target itself writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,74 +91,59 @@ async def verify_workload(
     notify: Notify,
     temperatures: Sequence[float] | None = None,
 ) -> Verification:
-    """Launch off, ask it everything, then every setting in turn. EngineError when one cannot be started."""
+    """Launch off and every setting in turn, and compare. EngineError when one cannot be started.
+
+    Where two engines fit off starts with the first setting and stays up; elsewhere it is asked everything first.
+    """
     engine, options = engine_for(environment), question.options(environment)
     task = task_of(question, environment.engine, options.args, effort, temperatures)
     folder = reports / f"verify-{question.workload.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     _make(folder)
-    launcher = _Launcher(question, environment, engine, options, folder, notify)
-    notify(Event("launch", "off: what the target itself writes", 1))
-    async with launcher.serving(OFF, 1) as (server, _):
-        off = await probe_off(server, task)
-    write_atomic(folder / "off.json", json_line(off_to_dict(off)))
+    launcher = Launcher(question, environment, engine, options, folder, notify)
     done = Verification((), question.target, environment.name, (0.0, *task.temperatures), folder)
-    for number, spec in enumerate(specs, start=2):
-        notify(Event("launch", f"{spec.label}: is its output still the target's?", number))
-        async with launcher.serving(spec, number) as (server, facts):
-            labels = _labels(engine, spec, options, task, question.workload.sampling.body(0), facts)
-            one = await verify_server(server, task, off, spec.label, labels, len(specs) * _cells(task))
-        notify(Event("trial", _word(one), number))
-        # After every setting: a later one that does not start takes nothing of what is known with it.
-        done = replace(done, results=(*done.results, one))
-        write_atomic(folder / "verify.json", json.dumps(done.to_dict(), indent=2) + "\n")
+    off: Reference | None = None if room_for_two(question, environment, specs) else await _asked_before(launcher, task)
+    async with contextlib.AsyncExitStack() as off_up:
+        for number, spec in enumerate(specs, start=2):
+            notify(Event("launch", f"{spec.label}: is its output still the target's?", number))
+            async with contextlib.AsyncExitStack() as up:
+                starting = up.enter_async_context(launcher.serving(spec, number))
+                if off is None:
+                    notify(Event("launch", f"{OFF_TEXT}, beside it", 1))
+                    both = [off_up.enter_async_context(launcher.serving(OFF, 1)), starting]
+                    (off_server, _), (server, facts) = await all_of(both)
+                    off = StillUp(off_server, task, _keeping(folder), lambda text: notify(Event("note", text)))
+                else:
+                    server, facts = await starting
+                labels = _labels(engine, spec, options, task, question.workload.sampling.body(0), facts)
+                one = await off.verify(server, spec.label, labels, _level(task, len(specs)))
+            notify(Event("trial", _word(one), number))
+            # After every setting: a later one that does not start takes nothing of what is known with it.
+            done = replace(done, results=(*done.results, one))
+            write_atomic(folder / "verify.json", json.dumps(done.to_dict(), indent=2) + "\n")
     return done
 
 
 async def verify_addresses(off_url: str, spec_url: str, task: Task, model: str | None = None) -> Verification:
     """Two servers that already run: the first without speculation."""
     off_server, spec_server = await _server_at(off_url, model), await _server_at(spec_url, model)
-    off: OffProbe = await probe_off(off_server, task)
     info = await get_json(spec_server, "/server_info") or {}
     labels = [(t, why) for t in (0.0, *task.temperatures) if (why := resolved_reason(info, t))]
-    result = await verify_server(spec_server, task, off, spec_url, labels, _cells(task))
+    off = StillUp(off_server, task, keep=lambda _: None)
+    result = await off.verify(spec_server, spec_url, labels, _level(task, 1))
     return Verification((result,), off_server.model, spec_url, (0.0, *task.temperatures))
 
 
-@dataclass(frozen=True, slots=True)
-class _Launcher:
-    question: Question
-    environment: Environment
-    engine: Engine
-    options: LaunchOptions
-    folder: Path
-    notify: Notify
-
-    @contextlib.asynccontextmanager
-    async def serving(self, spec: SpecConfig, number: int) -> AsyncIterator[tuple[Server, dict[str, str]]]:
-        """A launched engine and its resolved arguments; it is gone when this ends, whatever way."""
-        port = self.question.workload.engine_options.port or free_port()
-        key = secrets.token_urlsafe(24)
-        launch = self.engine.launch(self.question.target, spec, self.options, port, key)
-        log = self.folder / f"{number:03d}-{spec.method}.log"
-        process = EngineProcess(
-            launch,
-            log,
-            ready_path=self.engine.ready_path(),
-            ready_timeout_s=self.question.workload.engine_options.ready_timeout_s,
-            on_wait=_waiting(self.notify),
-        )
-        try:
-            async with process:
-                server = Server(launch.url, key, launch.served_name)
-                path = self.engine.info_path()
-                info = await get_json(server, path) if path else None
-                yield server, dict(self.engine.read_facts(process.log_text(), info).resolved)
-        except EngineStartError as error:
-            raise EngineError(f"{spec.label}: {why_failed(self.engine, log, error)}") from None
+async def _asked_before(launcher: Launcher, task: Task) -> AskedBefore:
+    launcher.notify(Event("launch", OFF_TEXT, 1))
+    async with launcher.serving(OFF, 1) as (server, _):
+        launcher.notify(Event("note", f"off is asked: {volume(task)}"))
+        answers = await probe_off(server, task)
+    _keeping(launcher.folder)(answers)
+    return AskedBefore(task, answers)
 
 
-def _waiting(notify: Notify) -> Callable[[float], None]:
-    return lambda waited_s: notify(Event("waiting", "engine starts", waited_s))
+def _keeping(folder: Path) -> Callable[[OffProbe], None]:
+    return lambda answers: write_atomic(folder / "off.json", json_line(off_to_dict(answers)))
 
 
 def _labels(
@@ -172,9 +161,9 @@ def _labels(
     return labels
 
 
-def _cells(task: Task) -> int:
-    """Chances to accuse a sound setting: temperature 0 and those above it."""
-    return 1 + len(task.temperatures)
+def _level(task: Task, settings: int) -> float:
+    """A comparison's share of the error: every setting at temperature 0 and at each above it may be accused."""
+    return ALPHA / (settings * (1 + len(task.temperatures)))
 
 
 def _word(one: Verified) -> str:

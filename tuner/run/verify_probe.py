@@ -52,16 +52,16 @@ async def verify_server(
     off: OffProbe,
     setting: str,
     labels: Sequence[tuple[float, str]] = (),
-    comparisons: int = 1,
+    alpha: float = ALPHA,
     sampling_s: float | None = None,
 ) -> Verified:
-    """Ask a speculating server the same, and judge. `comparisons`: settings times temperatures, 0 among them, in
-    the whole run; `sampling_s`: as in `probe_off`.
+    """Ask a speculating server the same, and judge. `alpha`: the share of the error that each of its temperatures may
+    spend, 0 among them; `sampling_s`: as in `probe_off`.
 
     A server that dies or hangs is a verdict and no error; one that refuses is an error, which names the setting.
     Samples are looked at as they grow, and an obvious fault ends them.
     """
-    probe = _Spec(server, task, off, setting, ALPHA / max(1, comparisons), sampling_s)
+    probe = _Spec(server, task, off, setting, alpha, sampling_s)
     unsafe = None
     try:
         async with open_session(server) as session, _named(setting, but=Lost):
