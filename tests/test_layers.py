@@ -22,7 +22,12 @@ def modules(room: str) -> list[Path]:
     return [p for p in (ROOT / room).rglob("*.py") if p.relative_to(ROOT).parts[:2] not in RUN_ELSEWHERE]
 
 
-RUN_ELSEWHERE = {("engines", "corrections"), ("engines", "sglang_cpu"), ("engines", "convert_gguf.py")}
+RUN_ELSEWHERE = {
+    ("engines", "corrections"),
+    ("engines", "sglang_cpu"),
+    ("engines", "training_scripts"),
+    ("engines", "convert_gguf.py"),
+}
 
 
 def imported(path: Path) -> Iterator[str]:

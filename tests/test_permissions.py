@@ -121,7 +121,7 @@ def test_an_entry_that_cannot_be_deleted_is_a_sentence(home: Path) -> None:
 
 
 def test_making_a_model_where_nothing_can_be_written_is_a_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.engines.model_package.converting_environment", lambda _engine: None)
+    monkeypatch.setattr("tuner.engines.model_package.equipped_environment", lambda _engine, _work: None)
     models_folder().mkdir()
     models_folder().chmod(0o555)
     with (

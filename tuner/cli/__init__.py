@@ -11,6 +11,7 @@ from tuner.cli import (
     check,
     compare,
     doctor,
+    draft,
     engine,
     history,
     init,
@@ -45,6 +46,7 @@ app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(engine.app, name="engine")
 app.add_typer(model.app, name="model")
+app.add_typer(draft.app, name="draft")
 app.add_typer(theory.app, name="theory")
 app.command("init", epilog=init.EXAMPLES)(init.init)
 app.command("schema", epilog=schema.EXAMPLES)(schema.schema)

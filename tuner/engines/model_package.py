@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.child import error_line, last_line, run_logged, termination_unwinds
-from tuner.engines.environments import Environment, find_environment, load_environments
+from tuner.engines.environments import Environment
+from tuner.engines.equipped import Work, equipped_environment
 from tuner.engines.home import locked, models_folder, read_json, sweep_discarded, write_json, writing
 from tuner.engines.inspection import inspect_interpreter
 from tuner.engines.models import MODELS, GgufPackage, Model, entry_path, read_entry
@@ -24,7 +25,7 @@ from tuner.errors import EngineError, UserError
 Tell = Callable[[str], None]
 PROVENANCE = "provenance.json"
 CONVERTER = Path(__file__).with_name("convert_gguf.py")
-CONVERTER_NEEDS = ("transformers", "gguf", "accelerate", "torch")
+CONVERTING = Work("converting", "the conversion", ("transformers", "gguf", "accelerate", "torch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def add_model(name: str, *, tell: Tell, engine: str | None = None, run: Callable
         )
     if (present := finished(name)) is not None:
         return AddedModel(present, already_there=True)
-    env = converting_environment(engine)
+    env = equipped_environment(engine, CONVERTING)
     lock_file = models_folder() / f".{name}.lock"
     with (
         termination_unwinds(),
@@ -81,28 +82,6 @@ def finished(name: str) -> Model | None:
     if not os.path.isfile(entry_path(name)):
         write_json(entry_path(name), asdict(model))
     return model
-
-
-def converting_environment(engine: str | None) -> Environment:
-    """The named environment, or the first registered one with an interpreter; it must hold the converter's packages."""
-    candidates = [find_environment(engine)] if engine else list(load_environments().values())
-    candidates = [env for env in candidates if env.python is not None]
-    if not candidates:
-        raise UserError("converting needs an engine with a Python of its own; run `tuner engine add vllm-cpu` first")
-    lacking = {env.name: missing_packages(env) for env in candidates}
-    for env in candidates:
-        if not lacking[env.name]:
-            return env
-    env, missing = candidates[0], " ".join(lacking[candidates[0].name])
-    raise UserError(
-        f"engine {env.name} lacks what the conversion needs; install it with `{env.python} -m pip install {missing}`, "
-        f"or choose another engine with --engine"
-    )
-
-
-def missing_packages(env: Environment) -> list[str]:
-    held = inspect_interpreter(str(env.python), CONVERTER_NEEDS).packages
-    return [package for package in CONVERTER_NEEDS if package not in held]
 
 
 @dataclass(frozen=True, slots=True)

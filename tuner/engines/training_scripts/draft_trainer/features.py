@@ -1,0 +1,134 @@
+"""Stage `features`: one forward pass of the target over each answer; its tapped states and its last one, on disk."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+from draft_trainer.answers import Answer, read_answers
+from draft_trainer.job import Job
+from draft_trainer.processes import minutes_left, say
+from draft_trainer.target import OUTPUT, Target
+
+#: Padded tokens of one forward pass, and rows whose logits over the whole vocabulary are held at once.
+PASS_TOKENS, LOGIT_ROWS = 3072, 256
+#: Batches between two notes of how far a rank is.
+NOTED = 16
+FOLDERS = {False: "train", True: "held"}
+
+
+@dataclass(frozen=True)
+class Document:
+    """Where an answer lies in the flat files: `start` in tokens, `prompt` and `length` in tokens."""
+
+    id: str
+    source: str
+    temperature: float
+    start: int
+    prompt: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """The flat files of one folder, mapped: tokens, states [tokens, width], log of the softmax's denominator."""
+
+    tokens: torch.Tensor
+    states: torch.Tensor
+    log_z: torch.Tensor
+
+    @classmethod
+    def open(cls, folder: Path, tokens: int, width: int) -> "Store":
+        def mapped(name: str, size: int, dtype: torch.dtype) -> torch.Tensor:
+            return torch.from_file(str(folder / name), shared=True, size=size, dtype=dtype)
+
+        return cls(
+            mapped("tokens.bin", tokens, torch.int32),
+            mapped("states.bin", tokens * width, torch.bfloat16).view(tokens, width),
+            mapped("log_z.bin", tokens, torch.float32),
+        )
+
+
+def laid_out(answers: Sequence[Answer]) -> list[Document]:
+    start, documents = 0, []
+    for one in answers:
+        documents.append(Document(one.id, one.source, one.temperature, start, len(one.prompt), one.length))
+        start += one.length
+    return documents
+
+
+def passes(answers: Sequence[Answer]) -> list[range]:
+    """Neighbours of similar length, as many as one padded pass takes; `answers` ascend by length."""
+    batches, start = [], 0
+    for index in range(len(answers)):
+        if index > start and (index + 1 - start) * answers[index].length > PASS_TOKENS:
+            batches.append(range(start, index))
+            start = index
+    return [*batches, range(start, len(answers))] if answers else []
+
+
+def features(job: Job, rank: int) -> None:
+    answers = read_answers(Path(job.data))
+    for held in (True, False):
+        chosen = [one for one in answers if one.held is held]
+        if not chosen:
+            kind = "held-out" if held else "training"
+            raise ValueError(f"no {kind} prompt has an answer of four tokens or more; give more prompts")
+        folder = Path(job.data) / FOLDERS[held]
+        folder.mkdir(exist_ok=True)
+        documents = laid_out(chosen)
+        if rank == 0:
+            listed = {"taps": list(job.taps), "documents": [asdict(document) for document in documents]}
+            (folder / "documents.json").write_text(json.dumps(listed), encoding="utf-8")
+        _fill(job, rank, chosen, documents, folder)
+
+
+def _fill(job: Job, rank: int, answers: Sequence[Answer], documents: Sequence[Document], folder: Path) -> None:
+    target = Target(job.target)
+    store = Store.open(folder, sum(d.length for d in documents), (len(job.taps) + 1) * target.hidden)
+    mine = passes(answers)[rank :: job.ranks]
+    noted = folder / f"passed-{rank}"
+    passed = int(noted.read_text()) if noted.exists() else 0
+    reader = StateReader(job, target)
+    began_s = monotonic()
+    for number in range(passed, len(mine)):
+        reader.fill(store, [answers[i] for i in mine[number]], [documents[i] for i in mine[number]])
+        if (number + 1) % NOTED == 0 or number + 1 == len(mine):
+            noted.write_text(str(number + 1))
+            share = (number + 1 - passed) / (len(mine) - passed)
+            left = minutes_left((monotonic() - began_s) * (1 - share) / share)
+            if rank == 0:
+                say(f"states of {folder.name} {number + 1}/{len(mine)} passes{left}")
+
+
+class StateReader:
+    """The target without its output matrix, and that matrix for the denominators alone."""
+
+    def __init__(self, job: Job, target: Target) -> None:
+        from transformers import AutoModelForCausalLM
+
+        dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
+        self._model = AutoModelForCausalLM.from_pretrained(job.target, dtype=dtype).eval().model
+        self._output = target.tensor(OUTPUT).to(dtype)
+        self._taps = job.taps
+
+    @torch.inference_mode()
+    def fill(self, store: Store, answers: Sequence[Answer], documents: Sequence[Document]) -> None:
+        """Padding stands on the right, where causal attention keeps it out of everything that is read."""
+        ids = torch.zeros(len(answers), max(a.length for a in answers), dtype=torch.long)
+        for row, answer in enumerate(answers):
+            ids[row, : answer.length] = torch.tensor(answer.prompt + answer.answer)
+        out = self._model(ids, output_hidden_states=True, use_cache=False)
+        read = torch.cat([*(out.hidden_states[tap] for tap in self._taps), out.last_hidden_state], -1)
+        for row, document in enumerate(documents):
+            place = slice(document.start, document.start + document.length)
+            store.tokens[place] = ids[row, : document.length].int()
+            store.states[place] = read[row, : document.length].to(torch.bfloat16)
+            last = out.last_hidden_state[row, : document.length]
+            store.log_z[place] = torch.cat([self._log_z(part) for part in last.split(LOGIT_ROWS)])
+
+    def _log_z(self, last: torch.Tensor) -> torch.Tensor:
+        return torch.logsumexp(torch.nn.functional.linear(last, self._output).float(), -1)

@@ -1,0 +1,161 @@
+"""What all kinds of draft have in common for the loop: a loss with its hits, weights and config for an engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from draft_trainer.corpus import Batch, Corpus
+from draft_trainer.decoder import DecoderLayer, RmsNorm, matrix
+from draft_trainer.job import Job
+from draft_trainer.losses import covered, soft_cross_entropy
+from draft_trainer.target import EMBEDDING, OUTPUT, Target
+from draft_trainer.unroll import unroll
+from draft_trainer.vocabulary import choose
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`hits`: for each drafted step, (drafted, where draft and target like the same token best) in this batch."""
+
+    loss: torch.Tensor
+    rows: int
+    hits: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How one optimiser step is made: unrolled steps, the step's own randomness, whether hits are counted."""
+
+    unrolled: int
+    draw: torch.Generator
+    counted: bool
+
+
+class Draft(nn.Module):
+    """Parameters are what is learned; the target's own matrices are plain attributes."""
+
+    def __init__(self, job: Job, target: Target) -> None:
+        super().__init__()
+        self.job, self.target = job, target
+        self.output_names: frozenset[str] = frozenset()
+
+    def loss(self, batch: Batch, effort: Effort) -> Outcome:
+        raise NotImplementedError
+
+    def drafted(self, batch: Batch, steps: int) -> torch.Tensor:
+        """[rows, steps]: the tokens that each row drafts greedily, as long as all before them were accepted."""
+        raise NotImplementedError
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class ReducedVocabulary:
+    """The tokens that can be drafted, the target's output rows for them, and how well those cover its answers."""
+
+    def __init__(self, job: Job, target: Target, corpus: Corpus) -> None:
+        size = job.vocabulary or target.vocabulary
+        ends = target.config.get("eos_token_id")
+        always = ends if isinstance(ends, list) else [] if ends is None else [ends]
+        answered, asked = corpus.counts(target.vocabulary)
+        self.ids = choose(answered, asked, size, always)
+        self.kept = torch.tensor(self.ids)
+        self.output = target.tensor(OUTPUT)[self.kept].contiguous()
+
+    def wanted(self, batch: Batch, rows: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the target's logits for the token after next of each row, how much probability these tokens cover)."""
+        hidden = self.output.shape[1]
+        places = rows + 1
+        last = batch.states.flatten(0, 1)[places][:, -hidden:].to(dtype)
+        logits = torch.nn.functional.linear(last, self.output.to(dtype))
+        return logits, covered(logits, batch.log_z.flatten()[places])
+
+
+class EagleHead(Draft):
+    """One decoder layer that drafts step after step; EAGLE-1 and EAGLE-3 differ in what they read and in the loss."""
+
+    def __init__(self, job: Job, target: Target, corpus: Corpus, reads: int) -> None:
+        super().__init__(job, target)
+        self.draw = torch.Generator().manual_seed(job.seed)
+        self.most = max(document.length for document in corpus.documents) + 64
+        self.vocabulary = ReducedVocabulary(job, target, corpus)
+        self.dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
+        self.embedding = target.tensor(EMBEDDING).to(self.dtype)
+        self.layer = DecoderLayer(target, reads, job.intermediate or target.intermediate, self.draw, self.most)
+
+    def new_norm(self) -> RmsNorm:
+        return RmsNorm(self.target.hidden, self.target.eps)
+
+    def new_matrix(self, reads: int) -> nn.Linear:
+        return matrix(reads, self.target.hidden, self.draw)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def step_loss(self, batch: Batch, hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """What a step costs beside the cross-entropy."""
+        return torch.zeros(())
+
+    token_weight = 1.0
+
+    def loss(self, batch: Batch, effort: Effort) -> Outcome:
+        wanted, mass = self.vocabulary.wanted(batch, batch.rows, self.dtype)
+        kept = None
+        if self.job.share < 1 and effort.unrolled > 1:
+            picked = torch.rand(len(batch.rows), generator=effort.draw) < self.job.share
+            kept = picked.nonzero().squeeze(1)
+        total, hits = torch.zeros(()), []
+        for step in unroll(self, batch, effort.unrolled, kept):
+            index, there = batch.drafted_at(step.rows, step.number)
+            weight = there / there.sum().clamp_min(1) * self.job.decay**step.number
+            logits = self.logits(step.hidden)
+            entropy = soft_cross_entropy(logits, wanted, index, weight * mass[index], self.job.sharpness)
+            total = total + self.token_weight * entropy + self.step_loss(batch, step.hidden, index, weight)
+            if effort.counted:
+                alike = (logits.argmax(-1) == wanted.argmax(-1)[index]) & there
+                hits.append((int(there.sum()), int(alike.sum())))
+        return Outcome(total, len(batch.rows), tuple(hits))
+
+    @torch.no_grad()
+    def drafted(self, batch: Batch, steps: int) -> torch.Tensor:
+        columns = [self.vocabulary.kept[self.logits(s.hidden).argmax(-1)] for s in unroll(self, batch, steps)]
+        return torch.stack(columns, 1)
+
+    def layer_tensors(self, prefix: str) -> dict[str, torch.Tensor]:
+        layer = self.layer
+        attention = {f"{prefix}self_attn.{n}.weight": getattr(layer, n).weight for n in _ATTENTION}
+        mlp = {f"{prefix}mlp.{n}.weight": getattr(layer, n).weight for n in _MLP}
+        return attention | mlp | {f"{prefix}post_attention_layernorm.weight": layer.post_attention_layernorm.weight}
+
+    def config(self) -> dict[str, Any]:
+        return like_target(self.target) | {
+            "intermediate_size": self.layer.gate_proj.out_features,
+            "num_hidden_layers": 1,
+            "tie_word_embeddings": False,
+        }
+
+
+_ATTENTION: Sequence[str] = ("q_proj", "k_proj", "v_proj", "o_proj")
+_MLP: Sequence[str] = ("gate_proj", "up_proj", "down_proj")
+
+
+def like_target(target: Target) -> dict[str, Any]:
+    """Keys that a head's config takes over; one place for rotary positions, in the spelling that both engines read."""
+    names = ("hidden_act", "max_position_embeddings", "bos_token_id", "eos_token_id")
+    return {
+        "model_type": "llama",
+        "hidden_size": target.hidden,
+        "num_attention_heads": target.heads,
+        "num_key_value_heads": target.kv_heads,
+        "head_dim": target.head_dim,
+        "vocab_size": target.vocabulary,
+        "rms_norm_eps": target.eps,
+        "rope_theta": target.theta,
+        "torch_dtype": "bfloat16",
+    } | {name: target.config[name] for name in names if target.config.get(name) is not None}

@@ -1,0 +1,130 @@
+"""Stage `respond`: the target answers every prompt, and asks itself some questions first. Resumable by answer."""
+
+import json
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from draft_trainer.answers import Answer, mend, read_file
+from draft_trainer.job import Job
+from draft_trainer.processes import minutes_left, say
+
+#: Where the target's own questions are counted, and how long and at which temperature it asks.
+OWN, QUESTION_TOKENS, QUESTION_TEMPERATURE = "own", 96, 1.0
+_MARK = "\u2402question\u2403"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One answer to be made."""
+
+    id: str
+    source: str
+    held: bool
+    temperature: float
+    prompt: tuple[int, ...]
+
+
+def respond(job: Job, rank: int) -> None:
+    data = Path(job.data)
+    path = data / f"answers-{rank}.jsonl"
+    mend(path)
+    there = {(answer.id, answer.temperature) for answer in read_file(path)}
+    model, tokenizer = _model(job, rank)
+    rows = [json.loads(line) for line in Path(job.prompts).read_text(encoding="utf-8").split("\n") if line]
+    mine = rows[rank :: job.ranks]
+    mine += _own_questions(job, rank, model, tokenizer, data / f"questions-{rank}.jsonl", {row["hash"] for row in rows})
+    wanted = list(_asked(job, mine, tokenizer))
+    left = [one for one in wanted if (one.id, one.temperature) not in there]
+    _answer_all(job, rank, model, left, path)
+
+
+def _model(job: Job, rank: int) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(job.target)
+    if job.generator == "vllm":
+        from draft_trainer.generate_vllm import VllmTarget
+
+        return VllmTarget(job, rank), tokenizer
+    from draft_trainer.generate_torch import TorchTarget
+
+    return TorchTarget(job, rank), tokenizer
+
+
+def _template(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
+    return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+
+def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _asked(job: Job, rows: Iterable[dict[str, Any]], tokenizer: Any) -> Iterable[Asked]:
+    """Held-out prompts first and greedily; others at one temperature each, which the prompt's own hash chooses."""
+    ready = []
+    for row in rows:
+        messages = [{"role": role, "content": text} for role, text in row["messages"]]
+        prompt = _ids(tokenizer, _template(tokenizer, messages))
+        if len(prompt) <= job.prompt_tokens:
+            chosen = job.temperatures[int(row["hash"][:8], 16) % len(job.temperatures)]
+            ready.append(Asked(row["id"], row["set"], row["held"], 0.0 if row["held"] else chosen, prompt))
+    random.Random(f"{job.seed}/order").shuffle(ready)
+    return sorted(ready, key=lambda one: not one.held)
+
+
+def _own_questions(
+    job: Job, rank: int, model: Any, tokenizer: Any, path: Path, known: set[str]
+) -> list[dict[str, Any]]:
+    """Questions that the target writes where a user's turn would stand; none that is held out or was asked before."""
+    if not path.exists():
+        opening = _template(tokenizer, [{"role": "user", "content": _MARK}]).partition(_MARK)[0]
+        count = job.own_questions // job.ranks
+        texts: list[str] = []
+        prompt = _ids(tokenizer, opening)
+        for start in range(0, count, job.batch):
+            size = min(job.batch, count - start)
+            drawn = model.complete([prompt] * size, [QUESTION_TEMPERATURE] * size, QUESTION_TOKENS)
+            # One that did not end is half a question.
+            texts += [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids, ended in drawn if ended]
+            say(f"own questions {start + size}/{count}")
+        path.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+    texts = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    rows = []
+    for number, text in enumerate(texts):
+        digest = prompt_hash([("user", text)])
+        if text and digest not in known:
+            known.add(digest)
+            name = f"{OWN}/{rank}-{number}"
+            rows.append({"id": name, "set": OWN, "held": False, "hash": digest, "messages": [("user", text)]})
+    return rows
+
+
+def prompt_hash(messages: Iterable[Sequence[str]]) -> str:
+    """As the tuner's: SHA-256 of roles and texts, with runs of white space as one space and in lower case."""
+    import hashlib
+
+    plain = [[role, " ".join(text.split()).lower()] for role, text in messages]
+    return hashlib.sha256(json.dumps(plain, ensure_ascii=False).encode()).hexdigest()
+
+
+def _answer_all(job: Job, rank: int, model: Any, left: Sequence[Asked], path: Path) -> None:
+    began_s, tokens = time.monotonic(), 0
+    with path.open("a", encoding="utf-8") as file:
+        for start in range(0, len(left), job.batch):
+            spent_s = time.monotonic() - began_s
+            if job.data_minutes is not None and spent_s > 60 * job.data_minutes:
+                break
+            batch = left[start : start + job.batch]
+            drawn = model.complete([one.prompt for one in batch], [one.temperature for one in batch], job.answer_tokens)
+            for one, (ids, _ended) in zip(batch, drawn, strict=True):
+                file.write(json.dumps(asdict(Answer(**asdict(one), answer=tuple(ids)))) + "\n")
+                tokens += len(ids)
+            file.flush()
+            spent_s, share = time.monotonic() - began_s, (start + len(batch)) / len(left)
+            if rank == 0:
+                pace = f"{tokens / spent_s:.0f} tokens/s a rank"
+                say(f"answers {start + len(batch)}/{len(left)}, {pace}{minutes_left(spent_s * (1 - share) / share)}")
