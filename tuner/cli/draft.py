@@ -84,15 +84,14 @@ def train(
     feature_norm: Annotated[bool, typer.Option(help="EAGLE-3: a norm on each tapped state (fc_norm).")] = False,
     intermediate: Annotated[int, typer.Option(min=0, help="Width of an EAGLE head's MLP; 0: the target's.")] = 0,
     rate: Annotated[float | None, typer.Option(min=0, callback=finite, help="Peak learning rate.")] = None,
-    optimiser: Annotated[str, typer.Option(help="adamw, or muon for the inner matrices.")] = "adamw",
-    rows: Annotated[int, typer.Option(min=16, help="Padded tokens of one process's batch.")] = 2048,
+    rows: Annotated[int, typer.Option(min=16, help="Padded tokens of one process's batch.")] = 1024,
     share: Annotated[
         float, typer.Option(min=0.01, max=1, help="Of the places that are unrolled further than one step.")
     ] = 1.0,
     sharpness: Annotated[
         float, typer.Option(min=0.1, max=10, help="Exponent of the target's probabilities in the loss.")
     ] = 1.0,
-    precision: Annotated[str, typer.Option(help="bf16 (with AMX or AVX-512) or float32.")] = "bf16",
+    precision: Annotated[str, typer.Option(help="bf16, float32, or auto: bf16 where the CPU has it.")] = "auto",
     ranks: Annotated[int | None, typer.Option(min=1, help="Processes of one thread. Default: one a core.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the prompts, the first weights and the order.")] = 0,
     resume: Annotated[
@@ -123,7 +122,7 @@ def train(
             ),
             folder=data, engine=engine, steps=steps, minutes=minutes, seed=seed,
             ranks=ranks or len(os.sched_getaffinity(0)), precision=precision, ttt=ttt, rows=rows, rate=rate,
-            optimiser=optimiser, share=share, sharpness=sharpness, vocabulary=draft_vocab, feature_norm=feature_norm,
+            share=share, sharpness=sharpness, vocabulary=draft_vocab, feature_norm=feature_norm,
             taps=tuple(int(tap) for tap in _numbers(taps, "--taps")), intermediate=intermediate, heads=heads,
             layers=layers, hidden=hidden, resume=resume, replace=replace,
         ),

@@ -30,7 +30,7 @@ def training_text(trained: Trained) -> str:
     lines.append("held-out prompts, greedy, without an engine (an engine's starts are others; measure it there):")
     for name, shares in record["held_out"]["without_engine"].items():
         lines.append(f"  {name}: {_line(shares)}")
-    lines += [f"{finding.severity}: {finding.message}" for finding in trained.findings]
+    lines += [f"{finding.severity}: {finding.message}" for finding in trained.findings if finding.severity != "note"]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ SCRIPT = Path(tuner.engines.__file__).parent / "training_scripts" / "run.py"
 TRAINING = Work("training", "the training", ("torch", "transformers", "safetensors"))
 #: The tokens that preflight asks a finished draft for.
 CHECKED_N = 4
+NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 Tell = Callable[[str], None]
 
 
@@ -62,6 +63,7 @@ def train_draft(plan: TrainingPlan, tell: Tell, run: Callable[..., int] = run_lo
     target = find_model(plan.target)
     shape = target_shape(target)
     check_plan(plan, shape, env)
+    plan = replace(plan, precision=native_precision()) if plan.precision == "auto" else plan
     _check_out(plan)
     folder = (plan.folder or data_folder() / "training" / shape.name).expanduser().absolute()
     make_folder(folder)
@@ -73,6 +75,14 @@ def train_draft(plan: TrainingPlan, tell: Tell, run: Callable[..., int] = run_lo
             return training.make()
         except KeyboardInterrupt:
             raise Interrupted("training was interrupted; the same command with --resume goes on from there") from None
+
+
+def native_precision() -> str:
+    """By the flags that Linux tells of this CPU, x86 or Arm."""
+    with contextlib.suppress(OSError):
+        if NATIVE_BF16 & set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split()):
+            return "bf16"
+    return "float32"
 
 
 def _check_out(plan: TrainingPlan) -> None:

@@ -30,7 +30,6 @@ class Eagle3(EagleHead):
         self.lm_head = nn.utils.skip_init(nn.Linear, target.hidden, len(self.vocabulary.ids), bias=False)
         with torch.no_grad():
             self._begin(target)
-        self.output_names = frozenset({"lm_head.weight"})
 
     def _begin(self, target: Target) -> None:
         """`fc` hands the last tap on, at the size it has over its own mean; the output matrix is the target's rows."""

@@ -127,8 +127,11 @@ class StateReader:
             place = slice(document.start, document.start + document.length)
             store.tokens[place] = ids[row, : document.length].int()
             store.states[place] = read[row, : document.length].to(torch.bfloat16)
-            last = out.last_hidden_state[row, : document.length]
-            store.log_z[place] = torch.cat([self._log_z(part) for part in last.split(LOGIT_ROWS)])
+            # Denominators are asked for only where an answer's token is predicted.
+            first = document.prompt - 1
+            last = out.last_hidden_state[row, first : document.length]
+            denominators = [self._log_z(part) for part in last.split(LOGIT_ROWS)]
+            store.log_z[document.start + first : document.start + document.length] = torch.cat(denominators)
 
     def _log_z(self, last: torch.Tensor) -> torch.Tensor:
         return torch.logsumexp(torch.nn.functional.linear(last, self._output).float(), -1)

@@ -40,7 +40,6 @@ class Draft(nn.Module):
     def __init__(self, job: Job, target: Target) -> None:
         super().__init__()
         self.job, self.target = job, target
-        self.output_names: frozenset[str] = frozenset()
 
     def loss(self, batch: Batch, effort: Effort) -> Outcome:
         raise NotImplementedError

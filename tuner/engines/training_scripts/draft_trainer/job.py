@@ -14,7 +14,8 @@ class Job:
 
     `prompts`: the file of prompts. `rows`: padded tokens of a rank's batch. `share`: of rows that go on to further
     unrolled steps. `sharpness`: exponent of the target's probabilities, 1 for its own distribution. `vocabulary`: how
-    many tokens the draft may draft, 0 for all. `heads`: of Medusa; `layers`, `hidden`: of a draft model.
+    many tokens the draft may draft, 0 for all. `batch`: prompts handed to a generator at once. `heads`: of Medusa;
+    `layers`, `hidden`: of a draft model.
     """
 
     target: str
@@ -32,7 +33,6 @@ class Job:
     ttt: int
     rows: int
     rate: float
-    optimiser: str
     share: float
     decay: float
     sharpness: float
@@ -49,6 +49,7 @@ class Job:
     own_questions: int
     data_minutes: float | None
     batch: int
+    checkpoint_s: float
     resume: bool
     settings: dict[str, Any]
 

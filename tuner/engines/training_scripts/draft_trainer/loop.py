@@ -1,7 +1,6 @@
 """Stage `train`: optimiser steps until the budget is spent, checkpoints on the way, the draft and its record after."""
 
 import math
-import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +24,9 @@ from draft_trainer.schedule import learning_rate, unrolled_steps
 from draft_trainer.target import Target
 
 KINDS: dict[str, type[Any]] = {"eagle3": Eagle3, "eagle": Eagle1, "medusa": Medusa, "draft_model": DraftModel}
-CHECKPOINT, CHECKPOINT_S = "checkpoint.pt", 120.0
+CHECKPOINT = "checkpoint.pt"
 #: Steps between two lines of progress, and between two counts of hits.
 SHOWN = 10
-#: Set by a test: rank 0 saves a checkpoint and ends after so many steps, as if it had been killed then.
-STOP_VARIABLE = "TUNER_TRAINING_STOPS_AFTER"
 
 
 @dataclass
@@ -54,7 +51,7 @@ class Trainer:
                 f"{job.data} holds states of layers {self.corpus.taps}, not {job.taps}: name another --data"
             )
         self.draft: Draft = KINDS[job.method](job, self.target, self.corpus)
-        self.optimiser = Optimiser(self.draft, job.optimiser)
+        self.optimiser = Optimiser(self.draft)
         self.run = Run()
         self.checkpoint = Path(job.work) / CHECKPOINT
         if job.resume:
@@ -64,7 +61,6 @@ class Trainer:
         stream = self.corpus.stream(self.job.rows, self.job.seed, self.ranks.rank, self.ranks.count, self.run.step)
         before_s, began_s, saved_s = self.run.spent_s, monotonic(), monotonic()
         done = self.job.budget.done(self.run.step, before_s)
-        stop = int(os.environ.get(STOP_VARIABLE, "0"))
         while done < 1:
             outcome = self._gradients(next(stream), done)
             spent_s = before_s + monotonic() - began_s
@@ -76,11 +72,9 @@ class Trainer:
             self.run.rows += rows
             done = self.job.budget.done(self.run.step, self.run.spent_s)
             self._note(outcome, loss, done)
-            if self.ranks.first and (monotonic() - saved_s > CHECKPOINT_S or self.run.step == stop):
+            if self.ranks.first and monotonic() - saved_s > self.job.checkpoint_s:
                 self._save()
                 saved_s = monotonic()
-            if self.run.step == stop:
-                raise SystemExit(75)
         if self.ranks.first:
             self._save()
 

@@ -30,7 +30,6 @@ class Medusa(Draft):
         self.lm_head = nn.utils.skip_init(nn.Linear, target.hidden, len(self.vocabulary.ids), bias=False)
         with torch.no_grad():
             self.lm_head.weight.copy_(self.vocabulary.output)
-        self.output_names = frozenset({"lm_head.weight"})
 
     def _logits(self, batch: Batch, rows: torch.Tensor, head: int) -> torch.Tensor:
         state = batch.states.flatten(0, 1)[rows][:, -self.target.hidden :].float()
