@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test test-vllm test-sglang engines sglang check clean
+.PHONY: demo test test-vllm test-sglang engines sglang heads check clean
 
 demo: engines
 	$(BIN)/tuner recommend profiles/smollm2-chat-cpu.yaml
@@ -30,6 +30,17 @@ engines: $(STAMP)
 
 sglang: $(STAMP)
 	$(BIN)/tuner engine add sglang-cpu
+
+# Drafts of every kind for the demonstration's target, from its own answers: two and a half hours on two cores, see
+# docs/training.md. An interrupted run goes on with `make heads RESUME=--resume`.
+TRAIN = $(BIN)/tuner draft train --target smollm2-135m --data-minutes 25 --replace $(RESUME)
+HEADS = profiles/smollm2-135m
+
+heads: engines
+	$(TRAIN) --method eagle3 --out $(HEADS)/eagle3 --minutes 60
+	$(TRAIN) --method eagle --out $(HEADS)/eagle --minutes 12 --ttt 1
+	$(TRAIN) --method medusa --out $(HEADS)/medusa --minutes 8
+	$(TRAIN) --method draft_model --out $(HEADS)/draft_model --minutes 15 --hidden 192 --layers 4
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -318,6 +319,26 @@ def test_interrupted_it_says_how_to_go_on_and_then_does(target: Path) -> None:
     stages = FakeStages()
     run(target, stages, resume=True)
     assert stages.stages == ["train"]
+
+
+def test_resumed_when_all_is_done_it_starts_nothing(target: Path) -> None:
+    """As `make heads RESUME=--resume` does for the drafts that were finished."""
+
+    def finished(folder: Path) -> None:
+        shipped_shape(folder)
+        weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+        settings = read_job(folder.parent / "job.json").settings
+        record = RECORD | {"settings": settings, "sha256": {"model.safetensors": weights}}
+        (folder / "training.json").write_text(json.dumps(record), encoding="utf-8")
+
+    run(target, FakeStages(finished))
+    again = FakeStages()
+    assert run(target, again, resume=True).record["steps"] == 851
+    assert again.stages == []
+    with pytest.raises(UserError, match="holds another draft: name another folder, or give --replace"):
+        run(target, again, resume=True, seed=5)
+    run(target, again, resume=True, replace=True, seed=5)
+    assert again.stages == ["train"]
 
 
 def test_the_trainer_reads_what_the_tuner_wrote(target: Path) -> None:

@@ -11,7 +11,7 @@ from tuner.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCS = ["definitions", "planning", "theory"]
+DOCS = ["definitions", "planning", "theory", "training"]
 PAGES = ["README.md", "ARCHITECTURE.md", "profiles/README.md", *(f"docs/{name}.md" for name in DOCS)]
 
 

@@ -30,6 +30,7 @@ from draft_trainer.loop import KINDS, Trainer  # noqa: E402
 from draft_trainer.losses import covered, soft_cross_entropy  # noqa: E402
 from draft_trainer.ranks import Ranks  # noqa: E402
 from draft_trainer.respond import prompt_hash, respond  # noqa: E402
+from draft_trainer.sampled import loss_columns  # noqa: E402
 from draft_trainer.target import OUTPUT, Target  # noqa: E402
 from draft_trainer.unroll import unroll  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
@@ -39,7 +40,7 @@ TARGET, DATA = FOLDER / "target", FOLDER / "data"
 JOB = Job(
     target=str(TARGET), method="eagle3", data=str(DATA), work=str(FOLDER / "work"),
     prompts=str(DATA / "prompts.jsonl"), engine="vllm", generator="torch", seed=0, steps=40, minutes=None, ranks=1,
-    precision="float32", ttt=2, rows=256, rate=3e-3, share=1.0, decay=0.8, sharpness=1.0,
+    precision="float32", ttt=2, rows=256, rate=3e-3, loss_tokens=0, share=1.0, decay=0.8, sharpness=1.0,
     vocabulary=64, feature_norm=False, taps=(2, 4, 5), intermediate=0, heads=4, layers=2, hidden=16,
     temperatures=(0.0, 0.7), answer_tokens=24, prompt_tokens=96, own_questions=4, data_minutes=None, batch=64,
     checkpoint_s=120.0, resume=False, settings={"a": [1, 2]},
@@ -210,6 +211,23 @@ def check_the_loss_has_the_gradient_of_its_formula() -> None:
     close(logits.grad, again.grad)
 
 
+def check_drawn_columns_have_the_sum_and_the_gradient_of_all() -> None:
+    """Over many draws, the sum of e^logit and its gradient are on average those over all 400 tokens."""
+    draw = torch.Generator().manual_seed(2)
+    logits, likely = torch.randn(400, generator=draw), torch.tensor([[3, 9], [9, 17]])
+    whole, found = logits.exp(), torch.zeros(400)
+    for _ in range(400):
+        columns = loss_columns(likely, 400, 300, draw)
+        found.index_add_(0, columns.ids, (logits[columns.ids] + columns.shift).exp() / 400)
+        assert columns.ids[:3].tolist() == [3, 9, 17]
+        assert len(columns.ids) == len(set(columns.ids.tolist())) == 300
+    close(found.sum(), whole.sum(), 0.01)
+    close(found[[3, 9, 17]], whole[[3, 9, 17]])
+    close(found, whole, 0.15)
+    assert loss_columns(likely, 400, 400, draw) is None
+    assert loss_columns(likely, 400, 0, draw) is None
+
+
 def check_covered_is_the_targets_probability_of_what_can_be_drafted() -> None:
     draft, batch = fresh("eagle3"), some_batch()
     _, mass = draft.vocabulary.wanted(batch, batch.rows, torch.float32)
@@ -291,6 +309,20 @@ def check_eagle3_learns_on_some_chains() -> None:
     trainer = trained("eagle3", steps=120, rate=5e-3, share=0.5)
     losses = [loss for _, loss in trainer.run.losses]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5]), losses
+
+
+def check_eagle3_learns_from_a_draw_of_its_tokens() -> None:
+    sampled = trained("eagle3", steps=120, rate=5e-3, vocabulary=128, loss_tokens=100, share=0.5).draft
+    sampled.job = replace(sampled.job, loss_tokens=0)
+    plain = trained("eagle3", steps=120, rate=5e-3, vocabulary=128, share=0.5)
+    held = Corpus(DATA / "held", 32)
+    batch, effort = held.batch(range(len(held.documents))), Effort(2, torch.Generator(), counted=False)
+    with torch.no_grad():
+        # Held against all tokens, it has learned about as much as one that saw all in every step.
+        drawn, whole, fresh_loss = (
+            float(draft.loss(batch, effort).loss) for draft in (sampled, plain.draft, fresh("eagle3", vocabulary=128))
+        )
+    assert drawn < fresh_loss - 0.7 * (fresh_loss - whole), (drawn, whole, fresh_loss)
 
 
 def check_eagle_learns() -> None:

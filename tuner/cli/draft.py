@@ -64,12 +64,12 @@ def train(
     held_out: Annotated[
         list[str] | None, typer.Option(help="Sets that are never trained on. Default: chat, maths and code.")
     ] = None,
-    written: Annotated[int, typer.Option(min=0, help="Questions by template.")] = 6000,
-    own_questions: Annotated[int, typer.Option(min=0, help="Questions that the target asks itself.")] = 3000,
+    written: Annotated[int, typer.Option(min=0, help="Questions by template.")] = 3000,
+    own_questions: Annotated[int, typer.Option(min=0, help="Questions that the target asks itself.")] = 1000,
     temperatures: Annotated[
         str, typer.Option(help="Of the answers; more often listed, more often used.")
     ] = "0,0,0.7,1",
-    answer_tokens: Annotated[int, typer.Option(min=8, help="Most tokens of an answer.")] = 160,
+    answer_tokens: Annotated[int, typer.Option(min=8, help="Most tokens of an answer.")] = 128,
     prompt_tokens: Annotated[int, typer.Option(min=8, help="Longer prompts are left out.")] = 384,
     data_minutes: Annotated[
         float | None, typer.Option(min=0, callback=finite, help="Answering ends after so long. Default: at the last.")
@@ -85,9 +85,12 @@ def train(
     intermediate: Annotated[int, typer.Option(min=0, help="Width of an EAGLE head's MLP; 0: the target's.")] = 0,
     rate: Annotated[float | None, typer.Option(min=0, callback=finite, help="Peak learning rate.")] = None,
     rows: Annotated[int, typer.Option(min=16, help="Padded tokens of one process's batch.")] = 1024,
+    loss_tokens: Annotated[
+        int, typer.Option(min=0, help="About how many tokens a step's loss is over; 0: all.")
+    ] = 2048,
     share: Annotated[
         float, typer.Option(min=0.01, max=1, help="Of the places that are unrolled further than one step.")
-    ] = 1.0,
+    ] = 0.5,
     sharpness: Annotated[
         float, typer.Option(min=0.1, max=10, help="Exponent of the target's probabilities in the loss.")
     ] = 1.0,
@@ -122,6 +125,7 @@ def train(
             ),
             folder=data, engine=engine, steps=steps, minutes=minutes, seed=seed,
             ranks=ranks or len(os.sched_getaffinity(0)), precision=precision, ttt=ttt, rows=rows, rate=rate,
+            loss_tokens=loss_tokens,
             share=share, sharpness=sharpness, vocabulary=draft_vocab, feature_norm=feature_norm,
             taps=tuple(int(tap) for tap in _numbers(taps, "--taps")), intermediate=intermediate, heads=heads,
             layers=layers, hidden=hidden, resume=resume, replace=replace,

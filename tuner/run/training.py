@@ -87,7 +87,7 @@ def native_precision() -> str:
 
 def _check_out(plan: TrainingPlan) -> None:
     there = [name for name in DRAFT_FILES if os.path.exists(plan.out / name)]
-    if there and not plan.replace:
+    if there and not (plan.replace or plan.resume):
         raise UserError(f"{plan.out} holds {there[-1]} already: name another folder, or give --replace")
     if os.path.exists(plan.out) and not os.path.isdir(plan.out):
         raise UserError(f"{plan.out} is not a folder: name another one with --out")
@@ -110,8 +110,10 @@ class Training:
         return self.folder / "runs" / run_name(self.plan)
 
     def make(self) -> Trained:
-        settings = training_settings(self.plan, self.shape, self._settled_data())
+        settings = json.loads(json.dumps(training_settings(self.plan, self.shape, self._settled_data())))
         checkpoint = self.work / "checkpoint.pt"
+        if (finished := self._finished(settings)) is not None:
+            return finished
         if checkpoint.exists() and not self.plan.resume:
             raise UserError(f"a run towards {self.plan.out} was begun: add --resume, or delete {self.work}")
         make_folder(self.work)
@@ -124,6 +126,19 @@ class Training:
         out = self._kept(self.work / "draft")
         checkpoint.unlink(missing_ok=True)
         return Trained(out, read_json(out / "training.json", "train again"), findings)
+
+    def _finished(self, settings: dict[str, Any]) -> Trained | None:
+        """The draft that `--resume` finds done. UserError where OUT holds another that may not be replaced."""
+        record, weights = self.plan.out / "training.json", self.plan.out / "model.safetensors"
+        if not self.plan.resume or not weights.is_file():
+            return None
+        there = read_json(record, "give --replace") if record.is_file() else {}
+        if there.get("settings") == settings and there.get("sha256") == {weights.name: sha256_of(weights)}:
+            self.tell(f"finished already, in {self.plan.out}")
+            return Trained(self.plan.out, there, self._checked(self.plan.out))
+        if not self.plan.replace:
+            raise UserError(f"{self.plan.out} holds another draft: name another folder, or give --replace")
+        return None
 
     def _settled_data(self) -> dict[str, Any]:
         """Prompts written down at the first run; UserError where the folder was made with other settings."""

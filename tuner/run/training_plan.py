@@ -35,10 +35,10 @@ class DataPlan:
 
     prompts: tuple[str, ...] = ("written",)
     held_out: tuple[str, ...] = ("chat", "maths", "code")
-    written: int = 6000
-    own_questions: int = 3000
+    written: int = 3000
+    own_questions: int = 1000
     temperatures: tuple[float, ...] = (0.0, 0.0, 0.7, 1.0)
-    answer_tokens: int = 160
+    answer_tokens: int = 128
     prompt_tokens: int = 384
     minutes: float | None = None
     seed: int = 0
@@ -63,7 +63,8 @@ class TrainingPlan:
     ttt: int = 4
     rows: int = 1024
     rate: float | None = None
-    share: float = 1.0
+    loss_tokens: int = 2048
+    share: float = 0.5
     decay: float = 0.8
     sharpness: float = 1.0
     vocabulary: int = 8192

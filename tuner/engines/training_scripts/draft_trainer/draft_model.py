@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 
 from draft_trainer.corpus import Batch, Corpus
-from draft_trainer.heads import Draft, Effort, Outcome, ReducedVocabulary
+from draft_trainer.heads import Draft, Effort, Outcome, ReducedVocabulary, alike
 from draft_trainer.job import Job
 from draft_trainer.losses import covered, soft_cross_entropy
+from draft_trainer.sampled import LIKELY, Columns, loss_columns
 from draft_trainer.target import EMBEDDING, OUTPUT, Target
 
 #: Rows of a batch whose logits over the whole vocabulary are held at once.
@@ -49,20 +50,31 @@ class DraftModel(Draft):
         inner.embed_tokens.weight.copy_(embedding @ largest)
 
     def loss(self, batch: Batch, effort: Effort) -> Outcome:
-        """At each row's next place, over the whole vocabulary, a piece of the rows at a time."""
+        """At each row's next place. The commonest tokens tell which are likely; others are drawn from all."""
         hidden = self.model.model(batch.tokens, use_cache=False).last_hidden_state.flatten(0, 1)[batch.rows + 1]
         last = batch.states.flatten(0, 1)[batch.rows + 1][:, -self.target.hidden :].to(self.dtype)
         log_z = batch.log_z.flatten()[batch.rows + 1]
-        total, alike = torch.zeros(()), 0
+        columns = self._columns(last, effort)
+        ids = torch.arange(len(self.whole)) if columns is None else columns.ids
+        shift = torch.zeros(len(ids)) if columns is None else columns.shift
+        total, hits = torch.zeros(()), (0, 0)
         for part in torch.arange(len(batch.rows)).split(LOGIT_ROWS):
-            wanted = F.linear(last[part], self.whole)
-            logits = F.linear(hidden[part], self.model.lm_head.weight)
-            weight = covered(wanted, log_z[part]) / len(batch.rows)
-            total = total + soft_cross_entropy(logits, wanted, torch.arange(len(part)), weight, self.job.sharpness)
+            wanted = F.linear(last[part], self.whole[ids])
+            logits = F.linear(hidden[part], self.model.lm_head.weight[ids])
+            weight = covered(wanted + shift, log_z[part]) / len(batch.rows)
+            sharp, here = self.job.sharpness, torch.arange(len(part))
+            total = total + soft_cross_entropy(logits + shift, wanted + shift / sharp, here, weight, sharp)
             if effort.counted:
-                alike += int((logits.argmax(-1) == wanted.argmax(-1)).sum())
-        hits = ((len(batch.rows), alike),) if effort.counted else ()
-        return Outcome(total, len(batch.rows), hits)
+                drafted, same = alike(logits, wanted, torch.ones(len(part), dtype=torch.bool))
+                hits = (hits[0] + drafted, hits[1] + same)
+        return Outcome(total, len(batch.rows), (hits,) if effort.counted else ())
+
+    def _columns(self, last: torch.Tensor, effort: Effort) -> Columns | None:
+        if not self.job.loss_tokens:
+            return None
+        common = F.linear(last, self.vocabulary.output.to(self.dtype))
+        likely = self.vocabulary.kept[common.topk(min(LIKELY, common.shape[1]), -1).indices]
+        return loss_columns(likely, len(self.whole), self.job.loss_tokens, effort.draw)
 
     @torch.no_grad()
     def drafted(self, batch: Batch, steps: int) -> torch.Tensor:
@@ -74,7 +86,7 @@ class DraftModel(Draft):
             ids = batch.tokens[document : document + 1, : place + 2]
             cache = None
             for step in range(steps):
-                out = self.model(ids, past_key_values=cache, use_cache=True)
+                out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
                 cache, ids = out.past_key_values, out.logits[:, -1:].argmax(-1)
                 found[index, step] = ids[0, 0]
         return found

@@ -47,8 +47,9 @@ class Eagle1(EagleHead):
         read = self.fc(torch.cat([self.embedding[tokens].to(states.dtype), states], -1)).float()
         return read, read
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden.to(self.dtype), self.vocabulary.output.to(self.dtype))
+    def logits(self, hidden: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
+        output = self.vocabulary.output if ids is None else self.vocabulary.output[ids]
+        return F.linear(hidden.to(self.dtype), output.to(self.dtype))
 
     def step_loss(self, batch: Batch, hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The distance to the target's own last state at the place whose token is drafted."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from draft_trainer.corpus import Batch, Corpus
@@ -52,8 +53,9 @@ class Eagle3(EagleHead):
         read = torch.cat([self.input_layernorm(self.embedding[tokens]), self.hidden_norm(states)], -1)
         return read, states
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.lm_head(self.norm(hidden))
+    def logits(self, hidden: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
+        weight = self.lm_head.weight
+        return F.linear(self.norm(hidden), weight if ids is None else weight[ids])
 
     def tensors(self) -> dict[str, torch.Tensor]:
         norms = ("input_layernorm", "hidden_norm")

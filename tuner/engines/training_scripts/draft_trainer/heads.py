@@ -1,7 +1,8 @@
 """What all kinds of draft have in common for the loop: a loss with its hits, weights and config for an engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from draft_trainer.corpus import Batch, Corpus
 from draft_trainer.decoder import DecoderLayer, RmsNorm, matrix
 from draft_trainer.job import Job
 from draft_trainer.losses import covered, soft_cross_entropy
+from draft_trainer.sampled import LIKELY, Columns, loss_columns
 from draft_trainer.target import EMBEDDING, OUTPUT, Target
 from draft_trainer.unroll import unroll
 from draft_trainer.vocabulary import choose
@@ -75,6 +77,39 @@ class ReducedVocabulary:
         logits = torch.nn.functional.linear(last, self.output.to(dtype))
         return logits, covered(logits, batch.log_z.flatten()[places])
 
+    def entropy(self, wanted: torch.Tensor, draw: torch.Generator, job: Job) -> "Entropy":
+        """What the drafts of one batch are held against: `wanted` as it is, or at the columns of one draw."""
+        size = wanted.shape[1]
+        likely = wanted.topk(min(LIKELY, size), -1).indices
+        return Entropy(wanted, loss_columns(likely, size, job.loss_tokens, draw), job.sharpness)
+
+
+class Entropy:
+    """Cross-entropy of drafted steps against the target's distributions, over all tokens or over columns."""
+
+    def __init__(self, wanted: torch.Tensor, columns: Columns | None, sharpness: float) -> None:
+        self._columns, self._sharpness = columns, sharpness
+        self._wanted = (
+            wanted if columns is None else wanted[:, columns.ids] + columns.shift.to(wanted.dtype) / sharpness
+        )
+
+    def __call__(self, logits: Callable[..., torch.Tensor], index: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """`logits`: gives a step's, for indices of tokens or for all; `index`: whose distribution each row drafts."""
+        if self._columns is None:
+            return soft_cross_entropy(logits(), self._wanted, index, weight, self._sharpness)
+        shifted = logits(self._columns.ids) + self._columns.shift
+        return soft_cross_entropy(shifted, self._wanted, index, weight, self._sharpness)
+
+
+def alike(logits: torch.Tensor, wanted: torch.Tensor, there: torch.Tensor) -> tuple[int, int]:
+    """(drafted, where draft and target like the same token best) of the rows that are there."""
+    same = (logits.argmax(-1) == wanted.argmax(-1)) & there
+    return int(there.sum()), int(same.sum())
+
+
+#: Drafted tokens never stand further behind the longest answer.
+FURTHEST = 64
+
 
 class EagleHead(Draft):
     """One decoder layer that drafts step after step; EAGLE-1 and EAGLE-3 differ in what they read and in the loss."""
@@ -82,11 +117,11 @@ class EagleHead(Draft):
     def __init__(self, job: Job, target: Target, corpus: Corpus, reads: int) -> None:
         super().__init__(job, target)
         self.draw = torch.Generator().manual_seed(job.seed)
-        self.most = max(document.length for document in corpus.documents) + 64
+        most = job.prompt_tokens + job.answer_tokens + FURTHEST
         self.vocabulary = ReducedVocabulary(job, target, corpus)
         self.dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
         self.embedding = target.tensor(EMBEDDING).to(self.dtype)
-        self.layer = DecoderLayer(target, reads, job.intermediate or target.intermediate, self.draw, self.most)
+        self.layer = DecoderLayer(target, reads, job.intermediate or target.intermediate, self.draw, most)
 
     def new_norm(self) -> RmsNorm:
         return RmsNorm(self.target.hidden, self.target.eps)
@@ -94,7 +129,8 @@ class EagleHead(Draft):
     def new_matrix(self, reads: int) -> nn.Linear:
         return matrix(reads, self.target.hidden, self.draw)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Over all tokens that can be drafted, or those with these indices."""
         raise NotImplementedError
 
     def step_loss(self, batch: Batch, hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -110,15 +146,14 @@ class EagleHead(Draft):
             picked = torch.rand(len(batch.rows), generator=effort.draw) < self.job.share
             kept = picked.nonzero().squeeze(1)
         total, hits = torch.zeros(()), []
+        entropy = self.vocabulary.entropy(wanted, effort.draw, self.job)
         for step in unroll(self, batch, effort.unrolled, kept):
             index, there = batch.drafted_at(step.rows, step.number)
             weight = there / there.sum().clamp_min(1) * self.job.decay**step.number
-            logits = self.logits(step.hidden)
-            entropy = soft_cross_entropy(logits, wanted, index, weight * mass[index], self.job.sharpness)
-            total = total + self.token_weight * entropy + self.step_loss(batch, step.hidden, index, weight)
+            tokens = entropy(partial(self.logits, step.hidden), index, weight * mass[index])
+            total = total + self.token_weight * tokens + self.step_loss(batch, step.hidden, index, weight)
             if effort.counted:
-                alike = (logits.argmax(-1) == wanted.argmax(-1)[index]) & there
-                hits.append((int(there.sum()), int(alike.sum())))
+                hits.append(alike(self.logits(step.hidden), wanted[index], there))
         return Outcome(total, len(batch.rows), tuple(hits))
 
     @torch.no_grad()

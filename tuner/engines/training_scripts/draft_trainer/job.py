@@ -12,10 +12,10 @@ from draft_trainer.schedule import Budget
 class Job:
     """One draft of one target. Paths are absolute; `settings` is what the tuner recorded of all this.
 
-    `prompts`: the file of prompts. `rows`: padded tokens of a rank's batch. `share`: of rows that go on to further
-    unrolled steps. `sharpness`: exponent of the target's probabilities, 1 for its own distribution. `vocabulary`: how
-    many tokens the draft may draft, 0 for all. `batch`: prompts handed to a generator at once. `heads`: of Medusa;
-    `layers`, `hidden`: of a draft model.
+    `prompts`: the file of prompts. `rows`: padded tokens of a rank's batch. `loss_tokens`: over about how many a step's
+    loss is taken, 0 for all. `share`: of rows that go on to further unrolled steps. `sharpness`: exponent of the
+    target's probabilities, 1 for its own distribution. `vocabulary`: how many tokens the draft may draft, 0 for all.
+    `batch`: prompts handed to a generator at once. `heads`: of Medusa; `layers`, `hidden`: of a draft model.
     """
 
     target: str
@@ -33,6 +33,7 @@ class Job:
     ttt: int
     rows: int
     rate: float
+    loss_tokens: int
     share: float
     decay: float
     sharpness: float

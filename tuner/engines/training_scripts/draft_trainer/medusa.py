@@ -1,5 +1,6 @@
 """Medusa: one residual block for each drafted token, all on the target's last state, under one output matrix."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,9 +9,8 @@ from torch import nn
 
 from draft_trainer.corpus import Batch, Corpus
 from draft_trainer.decoder import matrix
-from draft_trainer.heads import Draft, Effort, Outcome, ReducedVocabulary
+from draft_trainer.heads import Draft, Effort, Outcome, ReducedVocabulary, alike
 from draft_trainer.job import Job
-from draft_trainer.losses import soft_cross_entropy
 from draft_trainer.target import Target
 
 
@@ -31,27 +31,27 @@ class Medusa(Draft):
         with torch.no_grad():
             self.lm_head.weight.copy_(self.vocabulary.output)
 
-    def _logits(self, batch: Batch, rows: torch.Tensor, head: int) -> torch.Tensor:
-        state = batch.states.flatten(0, 1)[rows][:, -self.target.hidden :].float()
-        return self.lm_head(state + F.silu(self.blocks[head](state)).float())
+    def _logits(self, batch: Batch, head: int, ids: torch.Tensor | None = None) -> torch.Tensor:
+        state = batch.states.flatten(0, 1)[batch.rows][:, -self.target.hidden :].float()
+        weight = self.lm_head.weight
+        return F.linear(state + F.silu(self.blocks[head](state)).float(), weight if ids is None else weight[ids])
 
     def loss(self, batch: Batch, effort: Effort) -> Outcome:
         wanted, mass = self.vocabulary.wanted(batch, batch.rows, self.dtype)
         total, hits = torch.zeros(()), []
+        entropy = self.vocabulary.entropy(wanted, effort.draw, self.job)
         for head in range(self.job.heads):
             index, there = batch.drafted_at(batch.rows, head)
             weight = there / there.sum().clamp_min(1) * self.job.decay**head * mass[index]
-            logits = self._logits(batch, batch.rows, head)
-            total = total + soft_cross_entropy(logits, wanted, index, weight, self.job.sharpness)
+            total = total + entropy(partial(self._logits, batch, head), index, weight)
             if effort.counted:
-                alike = (logits.argmax(-1) == wanted.argmax(-1)[index]) & there
-                hits.append((int(there.sum()), int(alike.sum())))
+                hits.append(alike(self._logits(batch, head), wanted[index], there))
         return Outcome(total, len(batch.rows), tuple(hits))
 
     @torch.no_grad()
     def drafted(self, batch: Batch, steps: int) -> torch.Tensor:
         count = min(steps, self.job.heads)
-        columns = [self.vocabulary.kept[self._logits(batch, batch.rows, head).argmax(-1)] for head in range(count)]
+        columns = [self.vocabulary.kept[self._logits(batch, head).argmax(-1)] for head in range(count)]
         return torch.stack(columns, 1)
 
     def tensors(self) -> dict[str, torch.Tensor]:
