@@ -33,7 +33,8 @@ sglang: $(STAMP)
 
 # Drafts of every kind for the demonstration's target, from its own answers: two and a half hours on two cores, see
 # docs/training.md. An interrupted run goes on with `make heads RESUME=--resume`.
-TRAIN = $(BIN)/tuner draft train --target smollm2-135m --data-minutes 25 --replace $(RESUME)
+TRAIN = $(BIN)/tuner draft train --target smollm2-135m --written 1900 --own-questions 700 --data-minutes 25 \
+	--replace $(RESUME)
 HEADS = profiles/smollm2-135m
 
 heads: engines

@@ -17,7 +17,7 @@ import tuner.engines
 from tuner.cli import app
 from tuner.run.training_prompts import prompt_hash, training_prompts
 
-pytestmark = pytest.mark.real_vllm
+pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(1800)]
 HERE = Path(__file__).parent
 SCRIPTS = Path(tuner.engines.__file__).parent / "training_scripts"
 CHECKS = re.findall(r"^def check_(\w+)", (HERE / "training_checks.py").read_text(encoding="utf-8"), re.M)
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("training")
     argv = [str(real_vllm.environment().python), "-I", str(HERE / "training_checks.py"), str(SCRIPTS), str(folder)]
     done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=900, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        argv, capture_output=True, text=True, timeout=1700, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr[-4000:]
     (folder / "found.json").write_text(done.stdout.splitlines()[-1], encoding="utf-8")

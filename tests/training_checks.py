@@ -22,7 +22,7 @@ from draft_trainer.answers import read_answers  # noqa: E402
 from draft_trainer.corpus import Batch, Corpus  # noqa: E402
 from draft_trainer.draft_model import smaller_config  # noqa: E402
 from draft_trainer.export import export  # noqa: E402
-from draft_trainer.features import features  # noqa: E402
+from draft_trainer.features import StateReader, Store, features, shared_prefix  # noqa: E402
 from draft_trainer.heads import Draft, EagleHead, Effort  # noqa: E402
 from draft_trainer.held_out import acceptance, chain_counts  # noqa: E402
 from draft_trainer.job import Job  # noqa: E402
@@ -51,6 +51,7 @@ QUESTIONS = ("How are you?", "Sum 1+2.", "Say (a, b).", "Why is it so?", "Tell m
 def set_up() -> None:
     training_target.main(TARGET)
     DATA.mkdir()
+    (FOLDER / "again").mkdir()
     rows = [
         {"id": f"q/{n}", "set": "held" if n < 3 else "q", "held": n < 3, "messages": [["user", text]],
          "hash": prompt_hash([("user", text)])}
@@ -91,6 +92,18 @@ def check_states_are_the_models_own() -> None:
     close(held.store.states[place], wanted, 2**-8)
     first = document.prompt - 1
     close(held.store.log_z[place][first:], out.logits[0].logsumexp(-1)[first:])
+
+
+def check_states_behind_a_shared_prefix_are_the_models_own() -> None:
+    """The folder's states, which were made behind what all prompts begin with, against passes without a prefix."""
+    held = corpus()
+    answers = [answer for answer in read_answers(DATA) if not answer.held]
+    assert shared_prefix(answers)[:1] == (2,), "every prompt begins with <user>"
+    again = Store.open(FOLDER / "again", held.tokens, held.store.states.shape[1])
+    StateReader(JOB, Target(JOB.target)).fill(again, answers, held.documents)
+    close(held.store.states, again.states, 2**-7)
+    close(held.store.log_z, again.log_z)
+    assert torch.equal(held.store.tokens, again.tokens)
 
 
 def check_greedy_answers_are_the_models_own() -> None:

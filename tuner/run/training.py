@@ -152,7 +152,7 @@ class Training:
             "held_hashes": list(prompts.held_hashes),
             "target_sha256": {path.name: sha256_of(path) for path in sorted(Path(self.target).glob("*.safetensors"))},
         }
-        settings = json.loads(json.dumps(data_settings(self.plan, self.shape, self.env, facts)))
+        settings: dict[str, Any] = json.loads(json.dumps(data_settings(self.plan, self.shape, self.env, facts)))
         noted = self.folder / "data.json"
         if noted.exists():
             there = read_json(noted, f"delete {self.folder}")

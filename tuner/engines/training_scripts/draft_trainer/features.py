@@ -1,10 +1,13 @@
 """Stage `features`: one forward pass of the target over each answer; its tapped states and its last one, on disk."""
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import torch
 
@@ -92,7 +95,7 @@ def _fill(job: Job, rank: int, answers: Sequence[Answer], documents: Sequence[Do
     mine = passes(answers)[rank :: job.ranks]
     noted = folder / f"passed-{rank}"
     passed = int(noted.read_text()) if noted.exists() else 0
-    reader = StateReader(job, target)
+    reader = StateReader(job, target, shared_prefix(answers))
     began_s = monotonic()
     for number in range(passed, len(mine)):
         reader.fill(store, [answers[i] for i in mine[number]], [documents[i] for i in mine[number]])
@@ -105,33 +108,59 @@ def _fill(job: Job, rank: int, answers: Sequence[Answer], documents: Sequence[Do
 
 
 class StateReader:
-    """The target without its output matrix, and that matrix for the denominators alone."""
+    """The target without its output matrix, and that matrix for the denominators alone.
 
-    def __init__(self, job: Job, target: Target) -> None:
+    `prefix`: tokens that every text begins with, such as a system prompt; they are passed through once.
+    """
+
+    def __init__(self, job: Job, target: Target, prefix: Sequence[int] = ()) -> None:
         from transformers import AutoModelForCausalLM
 
         dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
         self._model = AutoModelForCausalLM.from_pretrained(job.target, dtype=dtype).eval().model
         self._output = target.tensor(OUTPUT).to(dtype)
         self._taps = job.taps
+        self._prefix = torch.tensor([prefix], dtype=torch.long)
+        self._cache, self._read = None, torch.zeros(1, 0, (len(job.taps) + 1) * target.hidden, dtype=dtype)
+        if prefix:
+            with torch.inference_mode():
+                self._read, self._cache = self._passed(self._prefix, None)
+
+    def _passed(self, ids: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
+        """([texts, places, width], the cache behind them)."""
+        out = self._model(ids, past_key_values=cache, output_hidden_states=True, use_cache=True)
+        read = torch.cat([*(out.hidden_states[tap] for tap in self._taps), out.last_hidden_state], -1)
+        return read, out.past_key_values
 
     @torch.inference_mode()
     def fill(self, store: Store, answers: Sequence[Answer], documents: Sequence[Document]) -> None:
         """Padding stands on the right, where causal attention keeps it out of everything that is read."""
-        ids = torch.zeros(len(answers), max(a.length for a in answers), dtype=torch.long)
+        before = self._prefix.shape[1]
+        ids = torch.zeros(len(answers), max(a.length for a in answers) - before, dtype=torch.long)
         for row, answer in enumerate(answers):
-            ids[row, : answer.length] = torch.tensor(answer.prompt + answer.answer)
-        out = self._model(ids, output_hidden_states=True, use_cache=False)
-        read = torch.cat([*(out.hidden_states[tap] for tap in self._taps), out.last_hidden_state], -1)
-        for row, document in enumerate(documents):
+            ids[row, : answer.length - before] = torch.tensor((answer.prompt + answer.answer)[before:])
+        cache = copy.deepcopy(self._cache)
+        if cache is not None:
+            cache.batch_repeat_interleave(len(answers))
+        read, _ = self._passed(ids, cache)
+        for row, (answer, document) in enumerate(zip(answers, documents, strict=True)):
             place = slice(document.start, document.start + document.length)
-            store.tokens[place] = ids[row, : document.length].int()
-            store.states[place] = read[row, : document.length].to(torch.bfloat16)
+            states = torch.cat([self._read[0], read[row, : document.length - before]])
+            store.tokens[place] = torch.tensor(answer.prompt + answer.answer).int()
+            store.states[place] = states.to(torch.bfloat16)
             # Denominators are asked for only where an answer's token is predicted.
             first = document.prompt - 1
-            last = out.last_hidden_state[row, first : document.length]
+            last = states[first:, -self._output.shape[1] :]
             denominators = [self._log_z(part) for part in last.split(LOGIT_ROWS)]
             store.log_z[document.start + first : document.start + document.length] = torch.cat(denominators)
 
     def _log_z(self, last: torch.Tensor) -> torch.Tensor:
         return torch.logsumexp(torch.nn.functional.linear(last, self._output).float(), -1)
+
+
+def shared_prefix(answers: Sequence[Answer]) -> tuple[int, ...]:
+    """What all prompts begin with, short of the last token of the shortest one."""
+    shortest = min(len(answer.prompt) for answer in answers)
+    by_place = zip(*(answer.prompt[: shortest - 1] for answer in answers), strict=True)
+    shared = takewhile(lambda tokens: len(set(tokens)) == 1, by_place)
+    return tuple(tokens[0] for tokens in shared)
