@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner.engines
+from tuner.cli import app
 from tuner.engines.environments import Environment, save_environment
 from tuner.errors import EngineError, Interrupted, UserError
 from tuner.prompts import load_set
@@ -173,6 +174,7 @@ SGLANG = replace(VLLM, engine="sglang", version="0.5.23")
         ({"method": "medusa"}, SGLANG, "SGLang serves no Medusa heads"),
         ({"precision": "fp8"}, VLLM, "--precision is one of auto, bf16, float32"),
         ({"steps": None}, VLLM, "say how long to train: --minutes, or --steps"),
+        ({"minutes": 0.0}, VLLM, "--minutes 0 trains nothing: give more than 0"),
         ({"vocabulary": 129}, VLLM, "--draft-vocab 129 is more than the target's 128 tokens"),
         ({"taps": (2, 4, 8)}, VLLM, "--taps 2,4,8 must ascend from 0 to 7"),
         ({"taps": (4, 2, 5)}, VLLM, "--taps 4,2,5 must ascend"),
@@ -186,6 +188,23 @@ def test_what_cannot_work_is_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(UserError) as refused:
         check_plan(plan(target, **changes), target_shape(str(target)), env)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "said"),
+    [
+        ("--temperatures", "0,warm", "--temperatures is a list of numbers with commas between them, not '0,warm'"),
+        ("--temperatures", "0,-1", "--temperatures takes finite numbers from 0, not '0,-1'"),
+        ("--taps", "two", "--taps is a list of numbers with commas between them, not 'two'"),
+        ("--method", "mtp", "no draft is trained for the method 'mtp'"),
+    ],
+)
+def test_what_is_typed_wrongly_is_told(target: Path, option: str, typed: str, said: str) -> None:
+    words = ["draft", "train", "--target", str(target), "--out", str(target.parent / "out"), "--minutes", "1"]
+    words += ["--method", "eagle3"] if option != "--method" else []
+    with pytest.raises(UserError) as refused:
+        app([*words, option, typed])
     assert said in str(refused.value)
 
 
@@ -348,10 +367,11 @@ def test_the_trainer_reads_what_the_tuner_wrote(target: Path) -> None:
         shipped_shape(folder)
         jobs.append(read_job(folder.parent / "job.json"))
 
-    run(target, FakeStages(note), sharpness=1.5, minutes=12.5)
+    run(target, FakeStages(note), sharpness=1.5, minutes=12.5, seed=4)
     (job,) = jobs
     assert (job.taps, job.sharpness, job.budget, job.rate) == ((2, 4, 5), 1.5, Budget(4, 12.5), 8e-4)
     assert (job.engine, job.generator, job.hidden) == ("vllm", "vllm", 32)
+    assert (job.seed, job.data_seed) == (4, 0)
     assert job.settings["data"]["held_out"] == ["chat", "maths", "code"]
     assert not any("/" in str(value) for key, value in job.settings.items() if key != "data")
     assert run_name(plan(target)) in job.work

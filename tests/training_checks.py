@@ -42,8 +42,8 @@ JOB = Job(
     prompts=str(DATA / "prompts.jsonl"), engine="vllm", generator="torch", seed=0, steps=40, minutes=None, ranks=1,
     precision="float32", ttt=2, rows=256, rate=3e-3, loss_tokens=0, share=1.0, decay=0.8, sharpness=1.0,
     vocabulary=64, feature_norm=False, taps=(2, 4, 5), intermediate=0, heads=4, layers=2, hidden=16,
-    temperatures=(0.0, 0.7), answer_tokens=24, prompt_tokens=96, own_questions=4, data_minutes=None, batch=64,
-    checkpoint_s=120.0, resume=False, settings={"a": [1, 2]},
+    temperatures=(0.0, 0.7), answer_tokens=24, prompt_tokens=96, own_questions=4, data_seed=0, data_minutes=None,
+    batch=64, checkpoint_s=120.0, resume=False, settings={"a": [1, 2]},
 )  # fmt: skip
 QUESTIONS = ("How are you?", "Sum 1+2.", "Say (a, b).", "Why is it so?", "Tell me of x_1.", "End: yes or no?")
 

@@ -96,7 +96,8 @@ def train(
     ] = 1.0,
     precision: Annotated[str, typer.Option(help="bf16, float32, or auto: bf16 where the CPU has it.")] = "auto",
     ranks: Annotated[int | None, typer.Option(min=1, help="Processes of one thread. Default: one a core.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the prompts, the first weights and the order.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first weights and of the order.")] = 0,
+    data_seed: Annotated[int, typer.Option(min=0, help="Of the prompts and of sampled answers.")] = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run of these settings was.")
     ] = False,
@@ -120,7 +121,7 @@ def train(
             target, method, out,
             DataPlan(
                 tuple(prompts or defaults.prompts), tuple(held_out or defaults.held_out), written, own_questions,
-                _numbers(temperatures, "--temperatures"), answer_tokens, prompt_tokens, data_minutes, seed,
+                _numbers(temperatures, "--temperatures"), answer_tokens, prompt_tokens, data_minutes, data_seed,
                 generator,
             ),
             folder=data, engine=engine, steps=steps, minutes=minutes, seed=seed,

@@ -110,6 +110,8 @@ def check_plan(plan: TrainingPlan, target: TargetShape, env: Environment) -> Non
         raise UserError(f"--precision is one of {', '.join(PRECISIONS)}, not {plan.precision!r}")
     if plan.steps is None and plan.minutes is None:
         raise UserError("say how long to train: --minutes, or --steps")
+    if plan.minutes is not None and plan.minutes <= 0:
+        raise UserError(f"--minutes {plan.minutes:g} trains nothing: give more than 0")
     if plan.vocabulary > target.vocabulary:
         raise UserError(f"--draft-vocab {plan.vocabulary} is more than the target's {target.vocabulary} tokens")
     taps = plan.taps or usual_taps(target)
@@ -171,6 +173,7 @@ def job_text(
     job |= {"target": target, "data": str(folder), "work": str(work), "prompts": str(folder / "prompts.jsonl")}
     job |= {
         "engine": env.engine,
+        "data_seed": data["seed"],
         "data_minutes": plan.data.minutes,
         "batch": 256,
         "checkpoint_s": CHECKPOINT_S,

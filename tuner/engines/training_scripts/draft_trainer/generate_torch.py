@@ -19,7 +19,7 @@ class TorchTarget:
         self._model = AutoModelForCausalLM.from_pretrained(job.target, dtype=dtype).eval()
         end = self._model.generation_config.eos_token_id
         self._end = set(end if isinstance(end, list) else [] if end is None else [end])
-        self._draw = torch.Generator().manual_seed(job.seed * 1_000 + rank)
+        self._draw = torch.Generator().manual_seed(job.data_seed * 1_000 + rank)
 
     def complete(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], most: int) -> list[Completion]:
         """Token ids with the end token, and whether the answer ended by itself."""

@@ -20,9 +20,13 @@ class VllmTarget:
 
         self._params = SamplingParams
         self._model = LLM(
-            job.target, max_model_len=job.prompt_tokens + job.answer_tokens, max_num_seqs=128, seed=job.seed + rank,
-            dtype="bfloat16" if job.precision == "bf16" else "float32", enforce_eager=True,
-        )  # fmt: skip
+            job.target,
+            max_model_len=job.prompt_tokens + job.answer_tokens,
+            max_num_seqs=128,
+            seed=job.data_seed * 1_000 + rank,
+            dtype="bfloat16" if job.precision == "bf16" else "float32",
+            enforce_eager=True,
+        )
 
     def complete(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], most: int) -> list[Completion]:
         """Token ids with the end token, and whether the answer ended by itself."""

@@ -48,6 +48,7 @@ class Job:
     answer_tokens: int
     prompt_tokens: int
     own_questions: int
+    data_seed: int
     data_minutes: float | None
     batch: int
     checkpoint_s: float

@@ -72,7 +72,7 @@ def _asked(job: Job, rows: Iterable[dict[str, Any]], tokenizer: Any) -> Iterable
         if len(prompt) <= job.prompt_tokens:
             chosen = job.temperatures[int(row["hash"][:8], 16) % len(job.temperatures)]
             ready.append(Asked(row["id"], row["set"], row["held"], 0.0 if row["held"] else chosen, prompt))
-    random.Random(f"{job.seed}/order").shuffle(ready)
+    random.Random(f"{job.data_seed}/order").shuffle(ready)
     return sorted(ready, key=lambda one: not one.held)
 
 
