@@ -242,3 +242,5 @@ if __name__ == "__main__":
         main()
     except TunerError as error:
         raise SystemExit(f"Error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
