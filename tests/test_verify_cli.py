@@ -88,7 +88,7 @@ def test_where_two_engines_fit_off_is_launched_once_and_stays_up(bench: Bench) -
     assert len(json.loads((folder / "off.json").read_text())["greedy"]) == 8
     asked = [line.split(maxsplit=1)[1] for line in done.stderr.splitlines() if "is asked" in line]
     small, whole = (
-        "4 prompts greedily, 256 samples at temperature 1",
+        "2 prompts greedily, 64 samples at temperature 1",
         "8 prompts greedily, 1,024 samples at temperature 1",
     )
     assert asked == [
@@ -106,8 +106,9 @@ def test_where_two_engines_fit_a_glance_finds_what_is_obvious(bench: Bench) -> N
     assert done.returncode == 1, done.stderr
     (one,) = json.loads(done.stdout)["settings"]
     (sampled,) = one["sampled"]
-    assert sum(test["first"] for test in sampled["tests"]) == 256
-    assert one["greedy"]["prompts"] == 4
+    assert 64 <= sum(test["first"] for test in sampled["tests"]) <= 128
+    assert "8,192 samples" not in done.stderr
+    assert one["greedy"]["prompts"] == 2
     assert engines_left(bench) == []
 
 
