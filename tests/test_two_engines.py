@@ -36,6 +36,8 @@ def test_a_study_over_both_engines_has_a_page_and_a_report_each(bench: Bench) ->
     assert "--speculative-num-draft-tokens 4" in commands[4]  # SGLang counts the root: the same N
     assert "--max-num-seqs 2" in commands[0]
     assert "--max-running-requests 2" in commands[3]
+    assert "launch 1: off on mock: " in done.stderr
+    assert "launch 5: eagle3 N=3 on mock-sglang: " in done.stderr
     page = (study / "report.md").read_text(encoding="utf-8")
     settings = [line for line in page.splitlines() if "| eagle3 N=3 |" in line and "| 3 |" in line]
     assert len(settings) == 2  # a row an engine, both with N = 3
