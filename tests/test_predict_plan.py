@@ -164,7 +164,8 @@ def test_the_plan_says_that_recommend_would_refuse_the_workload(
     monkeypatch.setenv("TUNER_HOME", str(tmp_path))
     workload = tmp_path / "workload.yaml"
     workload.write_text(
-        "name: w\nmodel: owner/model\nengine: sglang\ndrafts:\n  - method: medusa\n    model: owner/head\n    n: [2]\ntraffic: {concurrency: [1]}\n"
+        "name: w\nmodel: owner/model\nengine: sglang\ntraffic: {concurrency: [1]}\n"
+        "drafts:\n  - method: medusa\n    model: owner/head\n    n: [2]\n"
     )
     run = CliRunner().invoke(app, ["plan", str(workload), "--reports", str(tmp_path), "--json"])
     assert run.exit_code == 0, run.output
