@@ -169,7 +169,9 @@ def test_where_a_better_draft_could_it_is_said_and_the_commands_are_given() -> N
     shown = [recipe.trainer.name for recipe in recipes(data, needs)]
     assert shown == ["speculators", "SpecForge"]  # measured on vLLM: its own tool first
     text = page(data, NO_PLOTS)
-    assert "## How good must a draft be" in text
+    section = text.split("\n## How good must a draft be\n")[1].split("\n## ")[0]
+    assert table(section, "pays above") == [the_row(data)]
+    assert "- eagle3 falls short of paying at concurrency 1" in section
     assert "### Training one on your own traffic" in text
     assert "These commands were not run here" in text
     for found in ("speculators train \\\n  --verifier-name-or-path", "specforge train --config", "https://github.com/"):
@@ -210,6 +212,14 @@ def test_another_n_may_reach_what_the_best_cannot() -> None:
         in need_lines(data, draft_needs(data))
     )
     assert recipes(data, draft_needs(data))
+
+
+def test_the_best_n_by_its_own_step_times_is_not_said_to_ask_more_than_the_table_shows() -> None:
+    """N = 2 asks 0.725 for 1.5x, N = 1 on the same line 0.875: the table has it already, and no sentence repeats it."""
+    data = told(spec_trial(E2, 0.15, TWO))
+    (one,) = draft_needs(data)
+    assert one.least == ((1, pytest.approx(0.25, abs=1e-3)), (2, one.needs[1].alpha[0]))
+    assert not [line for line in need_lines(data, [one]) if "asks least" in line]
 
 
 def test_lookups_have_no_alpha_and_nothing_to_train() -> None:

@@ -102,8 +102,8 @@ def _need(
     setting: BestSetting, cost: Estimate, basis: str, reading: Reading,
     tau: Estimate | None, predicted_tau: float | None, surface: CostSurface | None,
 ) -> DraftNeed:  # fmt: skip
-    spec, b = setting.spec, setting.key.load.concurrency
-    one_alpha = surface if alpha_defined(spec) and b else None
+    spec = setting.spec
+    needs = tuple(need(cost, spec.depth, gain) for gain in GAINS)
     return DraftNeed(
         key=setting.key,
         spec=spec,
@@ -112,7 +112,18 @@ def _need(
         reading=reading,
         tau=tau,
         predicted_tau=predicted_tau,
-        needs=tuple(need(cost, spec.depth, gain) for gain in GAINS),
+        needs=needs,
         most=None if spec.method in LOOKUP_METHODS else ceiling(cost, spec.depth),
-        least=tuple(least_alpha(one_alpha, b, gain) if one_alpha and b else None for gain in GAINS),
+        least=tuple(_least(setting, asked, surface) for asked in needs),
     )
+
+
+def _least(setting: BestSetting, asked: Need, surface: CostSurface | None) -> tuple[int, float] | None:
+    """The setting's own N by its own step times, and every other by the fitted surface's."""
+    b, alpha = setting.key.load.concurrency, asked.alpha[0]
+    if not alpha_defined(setting.spec):
+        return None
+    own = [(setting.spec.n, alpha)] if alpha is not None and asked.reachable else []
+    other = least_alpha(surface, b, asked.gain) if surface and b else None
+    found = [*own, *([other] if other and other[0] != setting.spec.n else [])]
+    return min(found, key=lambda pair: pair[1], default=None)

@@ -137,12 +137,12 @@ def _standings(way: str, own: Sequence[DraftNeed], keys: Sequence[CellKey]) -> I
 
 
 def _least(way: str, own: Sequence[DraftNeed]) -> Iterator[str]:
-    """Step times do not depend on the temperature: a load is named once."""
+    """Where another N than the best asks less. Step times do not depend on the temperature: a load is named once."""
     for at, gain in enumerate(GAINS):
         loads: dict[Load, tuple[int, float]] = {}
         for one in own:
             found = one.least[at]
-            if found and one.reading == "agrees" and one.standing(gain) == "short":
+            if found and found[0] != one.spec.n and one.standing(gain) == "short":
                 loads.setdefault(one.key.load, found)
         asked = {load: found for load, found in loads.items() if gain > PAYS or _unreachable(own, load, at)}
         if asked:
