@@ -1,7 +1,7 @@
 """The tools that train drafts, as the report offers them: one list, so that another tool is one more entry.
 
 Commands are templates: $names in small letters are filled in by `training.recipes`, those in capitals are the shell's.
-Every option was looked up in the tool's own release and documentation; none was run.
+Every option was looked up in the tool's own release (which wins where later pages differ) or pages; none was run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPECULATORS = Trainer(
     version="0.9.0",
     sources=(
         "https://github.com/vllm-project/speculators/blob/0014d92c61423114c63b6852f17725392277f07e/docs/user_guide/tutorials/train.md",
-        "https://github.com/vllm-project/speculators/blob/35b5ff5ab6610c70c7ae3a3573689257ac63f500/docs/cli/prepare_data.md",
+        "https://github.com/vllm-project/speculators/issues/906",
         "https://pypi.org/project/speculators/0.9.0/",
     ),
     lines=(
