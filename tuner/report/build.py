@@ -118,6 +118,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         losslessness=_losslessness(verified, recommendation),
         verified=verified,
         in_night=is_night(store.folder.parent),
+        target=resolved.target,
         records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
 

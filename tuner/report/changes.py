@@ -8,7 +8,7 @@ from tuner.measure.records import CellKey
 from tuner.report.advice import decisive, gain_word
 from tuner.report.data import ReportInput
 from tuner.report.derived import BreakEvenPoint
-from tuner.report.figures import cell_text, cells_text, figure, listed, loads_text
+from tuner.report.figures import alphas, cell_text, cells_text, figure, listed, loads_text
 from tuner.report.step_account import step_account
 from tuner.report.ties import could_part
 from tuner.spec.speculation import LOOKUP_METHODS
@@ -35,10 +35,9 @@ def alpha_text(point: BreakEvenPoint) -> str:
         return ""
     if not point.alpha_defined:
         return "not defined (one alpha does not give its tau)"
-    value, low, high = (None if a is None else f"{a:.3f}" for a in point.alpha)
-    if value is None:
+    if point.alpha[0] is None:
         return f"none: needs tau over {point.spec.depth + 1}"
-    return f"{value} [{low}, {high or 'none'}], n = {point.tau.n}"
+    return f"{alphas(point.alpha)}, n = {point.tau.n}"
 
 
 #: What acceptance cannot tell, by what was found: step times that do not come to what was measured.

@@ -27,7 +27,7 @@ class ReportInput:
     `records`: where the stored records lie; None: beside the report. `schedules`: what N by load came to, by arm.
     `tasks`: advice for each task alone; empty where there is one only. `left_to_try`: the launch that would be next.
     `verified`: what `losslessness` is a sentence of, by setting. `in_night`: a part of a sweep's night, and
-    resumed with it.
+    resumed with it. `target`: the model as the engine was given it; None: as the workload names it.
     """
 
     header: StudyHeader
@@ -44,6 +44,7 @@ class ReportInput:
     left_to_try: str | None = None
     verified: Mapping[SpecConfig, Verified] = field(default_factory=dict)
     in_night: bool = False
+    target: str | None = None
 
     @property
     def workload(self) -> Workload:

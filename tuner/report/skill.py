@@ -10,6 +10,8 @@ from tuner.report.advice import advice, headline, leave_off, one_setting, verdic
 from tuner.report.changes import measured_range, what_would_change
 from tuner.report.data import ReportInput
 from tuner.report.differences import differences
+from tuner.report.draft_needs import draft_needs
+from tuner.report.draft_text import one_line
 from tuner.report.fact_tables import workload_yaml
 from tuner.report.figures import cells_text
 from tuner.report.lossless_text import unseen
@@ -47,6 +49,7 @@ def skill(data: ReportInput) -> str:
         "task_table": task_table(data),
         "task_lines": task_lines(data),
         "break_even_table": break_even_table(data),
+        "draft_line": one_line(draft_needs(data)),
         "how_sure": how_sure(data),
         "cautions": data.cautions,
         "what_would_change": what_would_change(data),
