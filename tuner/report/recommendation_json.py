@@ -14,7 +14,7 @@ from tuner.measure.statistics import Estimate
 from tuner.report.advice import headline, verdict_word
 from tuner.report.calibration import confirmations
 from tuner.report.changes import what_would_change
-from tuner.report.data import ReportInput
+from tuner.report.data import EnginesCompared, ReportInput
 from tuner.report.derived import BreakEvenPoint
 from tuner.report.redact import shown_argv
 from tuner.report.step_account import step_account
@@ -46,6 +46,7 @@ def as_dict(data: ReportInput) -> Json:
         "how_sure": list(how_sure(data)),
         "losslessness": data.losslessness,
         "best": _best(data),
+        "engines": _engines(data.engines),
         "cells": [_cell(data, verdict) for verdict in data.verdicts],
         "tasks": [_task(advice) for advice in data.tasks],
         "schedules": [_schedule(told) for told in data.schedules],
@@ -85,6 +86,17 @@ def _best(data: ReportInput) -> Json:
         "worst_loss": {"cell": place(lost[0]), "loss": lost[1]} if lost else None,
         "reason": overall.reason,
     }
+
+
+def _engines(compared: EnginesCompared | None) -> Json | None:
+    """`ratio`: how many times better `second` is, each at its own advice, with the luck of both launches in it."""
+    if compared is None:
+        return None
+    duels = [
+        {"first": duel.first, "second": duel.second, "ratio": estimate(duel.claim), "winner": duel.winner}
+        for duel in compared.duels
+    ]
+    return {"sentence": compared.sentence, "best": compared.best, "duels": duels}
 
 
 def _cell(data: ReportInput, verdict: Verdict) -> Json:
