@@ -142,6 +142,7 @@ def test_a_schedule_that_wins_as_a_whole_is_deployed() -> None:
     assert verdict.expected is not None
     assert verdict.expected.value == pytest.approx(1.078, abs=0.01)
     assert "it wins, measured over all cells against eagle3 N=2 at all of them" in verdict.reason
+    assert verdict.reason.count(" a cell") == verdict.reason.count("n = ")  # a mean's n is of one cell
 
 
 def test_a_switch_that_costs_what_it_brings_is_a_tie_and_is_not_deployed() -> None:

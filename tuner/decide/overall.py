@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.launch_luck import launch_luck
-from tuner.decide.verdict import Verdict, cost, ratio_text
+from tuner.decide.verdict import Verdict, cost, mean_text
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Z95, Estimate, is_tie, widened
 from tuner.spec.speculation import OFF, SpecConfig
@@ -136,4 +136,4 @@ def _why_off(verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Est
     spec, ratio = max(safe, key=lambda pair: pair[1].value)
     worse = all(score.high < 1 for _, score in safe)
     found = "every setting is worse; the least so" if worse else "no setting is better by more than the noise; the best"
-    return f"over all cells {found} is {spec.label} at {ratio_text(ratio)} a cell"
+    return f"over all cells {found} is {spec.label} at {mean_text(ratio)}"

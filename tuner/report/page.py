@@ -72,6 +72,11 @@ def environment_text(data: ReportInput) -> str:
     return f"{env.engine} {env.version} ({env.device})" if env else "an engine that is not registered any more"
 
 
+def machine_text(data: ReportInput) -> str:
+    host, gpus = data.header.host, [gpu.name for gpu in data.header.host.gpus]
+    return f"{host.cpu}, {host.cores} cores, {f'{len(gpus)} x {gpus[0]}' if gpus else 'no GPU'}"
+
+
 def _decision(data: ReportInput) -> dict[str, Any]:
     return {
         "verdict_table": verdict_tables.verdict_table(data),

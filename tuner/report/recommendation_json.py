@@ -11,7 +11,7 @@ from tuner.decide.tasks import TaskAdvice
 from tuner.report.advice import headline, verdict_word
 from tuner.report.calibration import confirmations
 from tuner.report.changes import what_would_change
-from tuner.report.data import ReportInput
+from tuner.report.data import EnginesCompared, ReportInput
 from tuner.report.derived import BreakEvenPoint
 from tuner.report.draft_json import need_json, recipe_json
 from tuner.report.draft_needs import draft_needs
@@ -45,6 +45,7 @@ def as_dict(data: ReportInput) -> Json:
         "how_sure": list(how_sure(data)),
         "losslessness": data.losslessness,
         "best": _best(data),
+        "engines": _engines(data.engines),
         "cells": [_cell(data, verdict) for verdict in data.verdicts],
         "tasks": [_task(advice) for advice in data.tasks],
         "schedules": [_schedule(told) for told in data.schedules],
@@ -74,6 +75,17 @@ def _best(data: ReportInput) -> Json:
         "worst_loss": {"cell": place(lost[0]), "loss": lost[1]} if lost else None,
         "reason": overall.reason,
     }
+
+
+def _engines(compared: EnginesCompared | None) -> Json | None:
+    """`ratio`: how many times better `second` is, each at its own advice, with the luck of both launches in it."""
+    if compared is None:
+        return None
+    duels = [
+        {"first": duel.first, "second": duel.second, "ratio": estimate(duel.claim), "winner": duel.winner}
+        for duel in compared.duels
+    ]
+    return {"sentence": compared.sentence, "best": compared.best, "duels": duels}
 
 
 def _cell(data: ReportInput, verdict: Verdict) -> Json:

@@ -15,7 +15,7 @@ from tuner.report.draft_text import one_line
 from tuner.report.fact_tables import workload_yaml
 from tuner.report.figures import cells_text
 from tuner.report.lossless_text import unseen
-from tuner.report.page import environment_text, launches
+from tuner.report.page import environment_text, launches, machine_text
 from tuner.report.rendering import render
 from tuner.report.sureness import how_sure
 from tuner.report.tasks_text import task_lines, task_table
@@ -36,6 +36,7 @@ def skill(data: ReportInput) -> str:
         "model": data.workload.model,
         "engine": environment_text(data),
         "headline": headline(data),
+        "engines": data.engines.sentence if data.engines else None,
         "why": why(data),
         "when": _when(data),
         "when_not": _when_not(data),
@@ -81,7 +82,7 @@ def front_matter(data: ReportInput) -> str:
 def _when(data: ReportInput) -> list[str]:
     return [
         f"Serving {data.workload.model} with {environment_text(data)} on a machine like the measured one "
-        f"({data.header.host.cpu}, {data.header.host.cores} cores{_gpus(data)}).",
+        f"({machine_text(data)}).",
         f"Traffic like the measured one, which is what this advice applies to: {measured_range(data)}.",
     ]
 
@@ -119,8 +120,3 @@ def _described(spec: SpecConfig) -> str:
     return f"draft type {spec.method}, {shape}, draft {spec.draft or 'none (from the text itself)'}" + (
         f", {options}." if options else "."
     )
-
-
-def _gpus(data: ReportInput) -> str:
-    names = [gpu.name for gpu in data.header.host.gpus]
-    return f", {len(names)} x {names[0]}" if names else ", no GPU"
