@@ -43,9 +43,8 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
         and (not spec.by_load or any(verdict.on for verdict in verdicts))
     ]
     if not claims:
-        return Overall(
-            OFF, None, None, regret(evidence, verdicts, OFF), _why_off(evidence, verdicts, scored), worst_loss(verdicts, OFF)
-        )
+        reason = _why_off(evidence, verdicts, scored)
+        return Overall(OFF, None, None, regret(evidence, verdicts, OFF), reason, worst_loss(verdicts, OFF))
     highest, _ = max(claims, key=lambda pair: pair[1].value)
     tied = [(s, score) for s, score in claims if s == highest or _tie(evidence, verdicts, highest, s, luck)]
     best, ratio = min(tied, key=lambda pair: cost(pair[0]))
@@ -130,9 +129,7 @@ def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
     return True
 
 
-def _why_off(
-    evidence: Evidence, verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]
-) -> str:
+def _why_off(evidence: Evidence, verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
     if not scored:
         return "no setting can be held against off in every cell"
     safe = [(spec, score) for spec, score in scored if _safe(verdicts, spec)]

@@ -80,8 +80,8 @@ def resolved_reason(resolved: Mapping[str, Any], temperature: float) -> str | No
 
 def _argmax(device: str, temperature: float) -> str:
     return (
-        f"on {_ARGMAX_DEVICES[device]} {BY_ARGMAX}: temperature {temperature:g} and top_p are ignored under speculation "
-        "and every token after the first is the greedy one"
+        f"on {_ARGMAX_DEVICES[device]} {BY_ARGMAX}: temperature {temperature:g} and top_p are ignored under "
+        "speculation and every token after the first is the greedy one"
     )
 
 

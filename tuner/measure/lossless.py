@@ -55,12 +55,18 @@ class Verified:
     @property
     def tested(self) -> bool:
         greedily = self.greedy is not None and not self.idle_greedily
-        return greedily or (not self.vacuous and any(self.trusted(result.temperature) for result in self.sampled))
+        sampled = (r.telling and self.trusted(r.temperature) for r in self.sampled)
+        return greedily or (not self.vacuous and any(sampled))
 
     @property
     def passed(self) -> bool:
         """Nothing was found against it, nor is anything known of its configuration."""
         return self.ok and not self.labels
+
+    @property
+    def thin(self) -> tuple[SampledResult, ...]:
+        """Temperatures with too few samples to tell: they count as not tested."""
+        return tuple(r for r in self.sampled if not (r.telling or self.vacuous) and self.trusted(r.temperature))
 
     @property
     def vacuous(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner.engines.sglang_lossy import BY_ARGMAX
 from tuner.measure.records import CellKey
 from tuner.report.advice import decisive, gain_word
 from tuner.report.data import ReportInput
@@ -16,7 +17,7 @@ from tuner.spec.speculation import LOOKUP_METHODS
 
 def what_would_change(data: ReportInput) -> tuple[str, ...]:
     untried = [f"Not launched yet: {data.left_to_try}."] if data.left_to_try else []
-    return (*untried, *_acceptance(data), *could_part(data), *_outside(data))
+    return (*untried, *_acceptance(data), *_lossy(data), *could_part(data), *_outside(data))
 
 
 def measured_range(data: ReportInput) -> str:
@@ -73,6 +74,19 @@ def _acceptance(data: ReportInput) -> Iterator[str]:
     keys = [v.key for v in data.verdicts]
     for (label, reading), where in untold.items():
         yield f"{label} at {cells_text(where, keys)}: {UNTOLD[reading]} {gain_word(data)}."
+
+
+def _lossy(data: ReportInput) -> Iterator[str]:
+    """No sample makes a setting lossless, and no gain makes it advice."""
+    found: dict[tuple[str, str], list[CellKey]] = {}
+    for one in (c for verdict in data.verdicts for c in verdict.comparisons if c.lossy):
+        other = "only a build or an option whose output is the target's own would change that"
+        if BY_ARGMAX in str(one.lossy):
+            other = "only an engine build that verifies by sampling would change that"
+        found.setdefault((one.spec.label, other), []).append(one.key)
+    keys = [v.key for v in data.verdicts]
+    for (label, other), where in found.items():
+        yield f"{label} is lossy at {cells_text(where, keys)}, whatever it gains: {other}."
 
 
 def _outside(data: ReportInput) -> Iterator[str]:

@@ -10,6 +10,7 @@ from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Estimate
 
 NOT_MEASURED = "not measured"
+NOT_RANKED = "not ranked: lossy"
 
 
 def ms(estimate: Estimate | None, n: int | None = None) -> str:
