@@ -264,8 +264,9 @@ def test_a_step_quicker_than_a_plain_one_asks_nothing() -> None:
 
 def test_the_skill_says_it_in_one_line() -> None:
     line = (
-        "How good a draft must be: at concurrency 1 eagle3 N=2 pays above tau 1.50 (alpha 0.37), 1.5x above tau 2.25 "
-        "(alpha 0.72), tau now 1.75."
+        "How good a draft must be, by its verify steps alone: at concurrency 1, temperature 0, eagle3 N=2 pays above "
+        "tau 1.50 (alpha 0.37), 1.5x above tau 2.25 (alpha 0.72), and its own tau is 1.75 [1.75, 1.75], n = 8 "
+        "(alpha 0.500)."
     )
     assert line in skill(told(spec_trial(E2, 0.15, TWO))).splitlines()
 

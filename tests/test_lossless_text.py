@@ -117,7 +117,7 @@ def test_people_are_told_how_large_a_shift_could_pass_unseen() -> None:
     told = summary({EAGLE3: SOUND, NGRAM: weak}, "w.yaml")
     assert told == (
         f"no difference found in eagle3 N=3 and ngram N=4; at temperature 1 only shifts above {FEW.caught:.2f} would "
-        "show: run `tuner verify w.yaml` before relying on it"
+        "show: run `tuner verify w.yaml` before turning it on"
     )
     died = Verified("ngram N=4", unsafe="it died", unsafe_at=1.0)
     assert str(summary({NGRAM: died}, "w.yaml")) == "ngram N=4 NOT LOSSLESS: unsafe for this workload: it died"
@@ -133,7 +133,7 @@ def test_a_temperature_with_too_few_samples_to_tell_counts_as_not_tested() -> No
     thin = "temperature 1 not tested (too few samples to tell: n = 25 against 23)"
     assert verdict(greedily) == f"lossless, as far as tested; {thin}"
     assert summary({EAGLE3: greedily}, "w.yaml") == (
-        f"no difference found in eagle3 N=3; {thin}: run `tuner verify w.yaml` before relying on it"
+        f"no difference found in eagle3 N=3; {thin}: run `tuner verify w.yaml` before turning it on"
     )
     assert "temperature 1: 25 samples against 23, p = 1, too few samples to tell: n = 25 against 23, which" in line(
         greedily
@@ -144,7 +144,7 @@ def test_a_temperature_with_too_few_samples_to_tell_counts_as_not_tested() -> No
     assert only.passed
     assert verdict(only) == "not tested: too few samples to tell: n = 25 against 23"
     assert summary({EAGLE3: only}, "w.yaml") == (
-        f"eagle3 N=3 not tested; {thin}: run `tuner verify w.yaml` before relying on it"
+        f"eagle3 N=3 not tested; {thin}: run `tuner verify w.yaml` before turning it on"
     )
     assert lossless_table({EAGLE3: only}).rows[0][3] == (
         "not tested, too few samples to tell: n = 25 against 23 (p = 1)"

@@ -44,7 +44,7 @@ def one_line(needs: Sequence[DraftNeed]) -> str:
     own = [one for one in drafts if _way(one.spec) == way]
     cold = min(one.key.temperature for one in own)
     shown = [one for one in own if one.key.temperature == cold]
-    return "How good a draft must be: " + "; ".join(_short(one) for one in shown) + "."
+    return "How good a draft must be, by its verify steps alone: " + "; ".join(_short(one) for one in shown) + "."
 
 
 def trained(needs: Sequence[DraftNeed]) -> tuple[SpecConfig, ...]:
@@ -163,4 +163,5 @@ def _short(one: DraftNeed) -> str:
         else:
             alpha = f" (alpha {need.alpha[0]:.2f})" if one.alpha_defined else ""
             parts.append(f"{what} above tau {need.tau.value:.2f}{alpha}")
-    return f"at {one.key.load.text} {one.spec.label} {', '.join(parts)}, tau now {one.tau_value:.2f}"
+    where = f"{one.key.load.text}, temperature {one.key.temperature:g},"
+    return f"at {where} {one.spec.label} {', '.join(parts)}, and its own tau is {_tau(one)}"

@@ -79,7 +79,7 @@ def summary(tested: Mapping[SpecConfig, Verified], workload: str) -> str | None:
     if sound:
         parts.append(f"no difference found in {listed(sound)}")
     if weak := unseen(tested):
-        parts.append(f"{weak}: run `tuner verify {workload}` before relying on it")
+        parts.append(f"{weak}: run `tuner verify {workload}` before turning it on")
     return "; ".join(parts) or None
 
 
