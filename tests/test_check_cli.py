@@ -243,16 +243,6 @@ def test_what_is_not_on_this_machine_is_said(
     assert "write ./org/head if a folder is meant" in note
 
 
-def test_what_is_neither_here_nor_to_be_asked_for_is_an_error(
-    capsys: pytest.CaptureFixture[str], target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(target.parent))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    told = run(capsys, "--target", target, "--draft", "org/head", "--method", "eagle3", "--n", 3, expected=1)
-    [absent] = [f["message"] for f in told["findings"] if f["severity"] == "error"]
-    assert absent.startswith("org/head is no folder on this machine, and not in the hub's cache: with HF_HUB_OFFLINE")
-
-
 def test_a_method_the_engine_has_not_is_all_that_is_said_of_the_draft(
     capsys: pytest.CaptureFixture[str], target: Path
 ) -> None:

@@ -399,6 +399,14 @@ def test_a_lossy_setting_is_no_rival_and_no_break_even_agrees_with_it() -> None:
     assert hot["both on one side of 1"] == "not ranked: lossy"
 
 
+def test_a_setting_that_died_is_called_unsafe_and_not_lossy() -> None:
+    said = what_would_change(lossless_and_lossy("unsafe for this workload: http://x is lost, asked greedily"))
+    assert (
+        "eagle3 N=2 is unsafe at concurrency 1 (temperature 1), whatever it gains: find out why first, with "
+        "`tuner verify`."
+    ) in said
+
+
 @pytest.mark.parametrize(
     ("why_lossy", "other"),
     [

@@ -39,6 +39,8 @@ def best_settings(verdicts: Sequence[Verdict], predictions: Sequence[Prediction]
         measured = [c for c in verdict.comparisons if c.ratio and not (c.spec.is_off or c.spec.by_load or c.lossy)]
         known = {c.spec for c in verdict.comparisons if c.ratio}
         guesses = [p for p in predictions if p.key == verdict.key and p.gain and p.spec not in known]
+        if verdict.key.load.concurrency is None:  # the surface is over requests in flight, which a rate does not tell
+            guesses = []
         for way in dict.fromkeys(_way(c.spec) for c in measured):
             own = max((c for c in measured if _way(c.spec) == way), key=_measured_gain)
             guess = max((p for p in guesses if _way(p.spec) == way), key=_predicted_gain, default=None)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from tuner.measure.lossless_greedy import Divergence, GreedyResult
 from tuner.measure.lossless_sampled import SampledResult
 
+#: How a fault begins that says nothing of the output's law: the setting died, hung or broke answers off.
+UNSAFE = "unsafe for this workload"
+
 
 @dataclass(frozen=True, slots=True)
 class Structured:
@@ -90,9 +93,9 @@ class Verified:
     def faults(self) -> Iterator[tuple[float | None, str]]:
         """(temperature, why); None: at any."""
         if self.unsafe:
-            yield self.unsafe_at, f"unsafe for this workload: {self.unsafe}"
+            yield self.unsafe_at, f"{UNSAFE}: {self.unsafe}"
         if self.structured is not None and self.structured.broken:
-            yield None, f"unsafe for this workload: {_structured(self.structured)}"
+            yield None, f"{UNSAFE}: {_structured(self.structured)}"
         if self.greedy is not None and self.greedy.failed:
             yield 0.0, _greedy(self.greedy)
         for result in self.sampled:

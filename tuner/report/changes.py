@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.engines.sglang_lossy import BY_ARGMAX
+from tuner.measure.lossless import UNSAFE
 from tuner.measure.records import CellKey
 from tuner.report.advice import decisive, gain_word
 from tuner.report.data import ReportInput
@@ -78,15 +79,17 @@ def _acceptance(data: ReportInput) -> Iterator[str]:
 
 def _lossy(data: ReportInput) -> Iterator[str]:
     """No sample makes a setting lossless, and no gain makes it advice."""
-    found: dict[tuple[str, str], list[CellKey]] = {}
+    found: dict[tuple[str, str, str], list[CellKey]] = {}
     for one in (c for verdict in data.verdicts for c in verdict.comparisons if c.lossy):
-        other = "only a build or an option whose output is the target's own would change that"
+        word, other = "lossy", "only a build or an option whose output is the target's own would change that"
         if BY_ARGMAX in str(one.lossy):
             other = "only an engine build that verifies by sampling would change that"
-        found.setdefault((one.spec.label, other), []).append(one.key)
+        elif UNSAFE in str(one.lossy):
+            word, other = "unsafe", "find out why first, with `tuner verify`"
+        found.setdefault((one.spec.label, word, other), []).append(one.key)
     keys = [v.key for v in data.verdicts]
-    for (label, other), where in found.items():
-        yield f"{label} is lossy at {cells_text(where, keys)}, whatever it gains: {other}."
+    for (label, word, other), where in found.items():
+        yield f"{label} is {word} at {cells_text(where, keys)}, whatever it gains: {other}."
 
 
 def _outside(data: ReportInput) -> Iterator[str]:

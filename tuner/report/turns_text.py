@@ -52,7 +52,7 @@ def _loads(data: ReportInput) -> Iterator[str]:
 
 def _temperatures(data: ReportInput) -> Iterator[str]:
     said: dict[str, list[Load]] = {}
-    for turn in temperature_turns(data.verdicts):
+    for turn in temperature_turns([v for v in data.verdicts if _judged(v)]):
         switch = turn.switch
         if switch.first_off is not None and (switch.last_on is not None or switch.beyond):
             said.setdefault(switch.text, []).append(turn.load)

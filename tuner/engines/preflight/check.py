@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tuner.engines import sglang_versions, vllm_versions
@@ -105,7 +104,7 @@ def check(
     version = _VERSIONS[environment.engine](environment.version)
     if found and not spec.is_off and not _HAS_METHOD[environment.engine](spec.method, version):
         return tuple(found)  # what else may be wrong with the draft is of no use then
-    checkpoints, problems = _read(target, spec, options.env)
+    checkpoints, problems = _read(target, spec)
     asked = Asked(
         environment.engine, version, environment.device, spec, options, target, *checkpoints, demand, kv_tokens
     )
@@ -136,9 +135,7 @@ def refuse_misfits(engine: Engine, target: str, spec: SpecConfig, options: Launc
     refuse(check(engine, target, spec, options))
 
 
-def _read(
-    target: str, spec: SpecConfig, launched_with: Sequence[tuple[str, str]]
-) -> tuple[tuple[Checkpoint | None, Checkpoint | None], list[Finding]]:
+def _read(target: str, spec: SpecConfig) -> tuple[tuple[Checkpoint | None, Checkpoint | None], list[Finding]]:
     """Target and draft as far as they are on this machine, and what keeps them from being read."""
     options = dict(spec.options)
     revision = options.get("revision") or options.get("draft_model_revision")
@@ -152,23 +149,17 @@ def _read(
             problems.append(error("checkpoint.config", str(refusal)))
         else:
             if name and checkpoint is None:
-                problems.append(_elsewhere(name, dict(launched_with)))
+                problems.append(_elsewhere(name))
         read.append(checkpoint)
     return (read[0], read[1]), problems
 
 
-def _elsewhere(name: str, env: Mapping[str, str]) -> Finding:
+def _elsewhere(name: str) -> Finding:
     """A hub id whose files are not here: the engine asks the hub for it, if it may."""
-    told = f"{name} is no folder on this machine, and not in the hub's cache: "
-    if {**os.environ, **env}.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        return error(
-            "checkpoint.absent",
-            f"{told}with HF_HUB_OFFLINE set no engine can load it; download it, or correct its path",
-        )
     return warning(
         "checkpoint.elsewhere",
-        f"{told}the engine will ask the hub for it, and what its files would tell was not checked; download it first, "
-        f"or write ./{name} if a folder is meant",
+        f"{name} is no folder on this machine, and not in the hub's cache: the engine will ask the hub for it, and "
+        f"what its files would tell was not checked; download it first, or write ./{name} if a folder is meant",
     )
 
 
