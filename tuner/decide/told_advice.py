@@ -175,12 +175,13 @@ def place_text(place: Place) -> str:
 
 def _dead_tails(rows: Sequence[ToldRow]) -> Iterator[str]:
     """Positions whose tokens are drafted and verified for nothing."""
+    several = len({row.cell for row in rows}) > 1
     for row in rows:
         last = row.last_accepted
         if last is not None and last < row.n:
             tail, verb = (f"token {row.n}", "is") if last + 1 == row.n else (f"tokens {last + 1} to {row.n}", "are")
             task = f" for {row.task}" if row.task != "all" else ""
-            where = f" at {place_text(row.cell)}" if len({one.cell for one in rows}) > 1 else ""
+            where = f" at {place_text(row.cell)}" if several else ""
             smaller = f"try N={last}" if last else "leave it off"
             yield f"{tail} of a draft by {row.label} {verb} never accepted{task}{where}: {smaller}"
 
