@@ -15,7 +15,7 @@ test: $(STAMP)
 
 # Starting an engine keeps one core busy: two of a kind would be in each other's way, one of each is not.
 test-vllm test-sglang: test-%: $(STAMP)
-	$(BIN)/python -m pytest --engine $*
+	$(BIN)/python -m pytest --engine $* --durations=12
 
 # Lint and types: what CI holds, in the order a developer wants to hear it.
 check: $(STAMP)

@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--rounds", type=int, help="at most so many now")
     parser.add_argument("--seed", type=int, default=20261130)
-    parser.add_argument("--between", type=float, nargs=2, default=(5.0, 60.0), metavar="SECONDS")
+    parser.add_argument("--between", type=float, nargs=2, default=(5.0, 150.0), metavar="SECONDS")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     path, sweep = args.folder / "kills.json", args.sweep.resolve()

@@ -7,8 +7,10 @@ Both take `--study`, the folder of the grid (reports/example-grid-cpu). A launch
 failed, is made up for by a new launch of the cells it lacks when `measure` runs again.
 
 Replaying answers every launch the planner asks for from the grid's records. Regret at a load is how much slower, by
-the grid's own median TPOT, the advised setting is than the best of the grid; `tie`: the grid's interval of the two
-contains 1, or they differ by under one percent. Predictions are held against cells the planner did not launch.
+the grid's own median TPOT, the advised setting is than the best of the grid; `gain` is the best over the advised as the
+rules state it from the whole grid, paired by prompts, its interval that of the best of so many comparisons and of two
+launches that differ by luck. `tie`: that interval holds 1, or the two differ by under one percent. `of_all`: what the
+same rules advise from all launches of the grid. Predictions are held against cells the planner did not launch.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tuner.decide.evidence import Evidence, gather, with_trial
+from tuner.decide.launch_luck import launch_luck
 from tuner.decide.plan import Ask, ask, predictions
 from tuner.decide.rank import recommend
+from tuner.decide.verdict import Chance, comparisons_made
 from tuner.measure.records import CellKey, Trial
-from tuner.measure.statistics import is_tie
+from tuner.measure.statistics import Estimate, is_tie
 from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
 
@@ -47,7 +51,12 @@ class Outcome:
     chosen: SpecConfig
     best: SpecConfig
     regret: float
-    tie: bool
+    gain: Estimate | None
+    of_all: SpecConfig
+
+    @property
+    def tie(self) -> bool:
+        return self.gain is None or is_tie(self.gain)
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Replay:
     settings: int
     errors: tuple[float, ...]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "launches": self.launches,
             "launch_share": self.launches / self.settings,
@@ -68,6 +77,7 @@ class Replay:
                 {
                     "load": one.key.load.text, "temperature": one.key.temperature, "chosen": one.chosen.label,
                     "best": one.best.label, "regret": one.regret, "tie": one.tie,
+                    "gain": asdict(one.gain) if one.gain else None, "of_all": one.of_all.label,
                 }
                 for one in self.outcomes
             ],
@@ -80,8 +90,8 @@ def replay(trials: Sequence[Trial], arms: Sequence[Arm], objective: str, budget:
     evidence = gather([], objective, seed=seed)
     while (asked := ask(arms, evidence, budget - len(evidence.tried))) is not None:
         evidence = with_trial(evidence, _answer(trials, asked, len(evidence.tried) + 1))
-    advised = {verdict.key: verdict.best for verdict in recommend(evidence).verdicts}
-    outcomes = tuple(_outcome(grid, key, advised.get(key, OFF)) for key in grid.keys)
+    advised, of_all = ({v.key: v.best for v in recommend(known).verdicts} for known in (evidence, grid))
+    outcomes = tuple(_outcome(grid, key, advised.get(key, OFF), of_all.get(key, OFF)) for key in grid.keys)
     return Replay(outcomes, len(evidence.tried), len(grid.specs()), tuple(_errors(grid, arms, evidence)))
 
 
@@ -106,7 +116,7 @@ def whole(trials: Sequence[Trial]) -> list[Trial]:
     return [replace(trial, status="ok") if trial.cells else trial for trial in merged.values()]
 
 
-def _outcome(grid: Evidence, key: CellKey, chosen: SpecConfig) -> Outcome:
+def _outcome(grid: Evidence, key: CellKey, chosen: SpecConfig, of_all: SpecConfig) -> Outcome:
     medians = {
         spec: cell.tpot_p50_s.value
         for spec in grid.specs()
@@ -114,8 +124,9 @@ def _outcome(grid: Evidence, key: CellKey, chosen: SpecConfig) -> Outcome:
     }
     best = min(medians, key=lambda spec: medians[spec])
     ratio = grid.ratio(chosen, best, key) if chosen != best else None
-    tie = chosen == best or (ratio is not None and is_tie(ratio))
-    return Outcome(key, chosen, best, medians[chosen] / medians[best] - 1, tie)
+    chance = Chance(comparisons_made(grid), launch_luck(grid))
+    gain = None if ratio is None else chance.widened(ratio)
+    return Outcome(key, chosen, best, medians[chosen] / medians[best] - 1, gain, of_all)
 
 
 def _errors(grid: Evidence, arms: Sequence[Arm], evidence: Evidence) -> list[float]:
@@ -222,17 +233,24 @@ def main() -> None:
     print(json.dumps(told, indent=2) if options.json else _text(told))
 
 
-def _text(told: dict[str, object]) -> str:
-    loads = told["loads"]
-    assert isinstance(loads, list)
+def _text(told: dict[str, Any]) -> str:
     lines = [f"{told['launches']} launches, {told['launch_share']:.0%} of the grid's settings"]
-    for one in loads:
-        tie = " (a tie by the grid's own interval)" if one["tie"] and one["regret"] > 0 else ""
-        lines.append(f"{one['load']}: {one['chosen']}, best {one['best']}, regret {one['regret']:.1%}{tie}")
+    for one in told["loads"]:
+        lines.append(f"{one['load']}: {one['chosen']}, best {one['best']}, regret {one['regret']:.1%}{_gain(one)}")
+        lines.append(f"  by the same rules from all launches: {one['of_all']}")
     if told["predicted_median_error"] is not None:
         count, error = told["unlaunched_predictions"], told["predicted_median_error"]
         lines.append(f"mean TPOT of {count} cells that were not launched: median error {error:.1%}")
     return "\n".join(lines)
+
+
+def _gain(one: dict[str, Any]) -> str:
+    if one["gain"] is None:
+        return ""
+    word = "a tie" if one["tie"] else "no tie"
+    return "; {} over {}: {value:.2f}x [{low:.2f}, {high:.2f}], n = {n}, {}".format(
+        one["best"], one["chosen"], word, **one["gain"]
+    )
 
 
 if __name__ == "__main__":
@@ -242,3 +260,5 @@ if __name__ == "__main__":
         main()
     except TunerError as error:
         raise SystemExit(f"Error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -239,7 +239,26 @@ def test_what_is_not_on_this_machine_is_said(
     monkeypatch.setenv("HF_HUB_CACHE", str(target.parent))
     told = run(capsys, "--target", target, "--draft", "org/head", "--method", "eagle3", "--n", 3)
     [note] = [f["message"] for f in told["findings"] if f["rule"] == "checkpoint.elsewhere"]
-    assert "org/head is not on this machine" in note
+    assert "org/head is no folder on this machine, and not in the hub's cache: the engine will ask the hub" in note
+    assert "write ./org/head if a folder is meant" in note
+
+
+def test_a_method_the_engine_has_not_is_all_that_is_said_of_the_draft(
+    capsys: pytest.CaptureFixture[str], target: Path
+) -> None:
+    """An EAGLE-3 head called medusa fits in nothing, which helps nobody who asked SGLang for medusa."""
+    told = run(capsys, "--target", target, "--draft", HEAD, "--method", "medusa", "--engine", "sglang", expected=1)
+    [only] = [finding for finding in told["findings"] if finding["rule"] != "n.default"]
+    assert only["message"].startswith("SGLang has no medusa: measure it with vLLM (0.32 or earlier), or use one of")
+
+
+@pytest.mark.parametrize("option", ["--steps", "--topk", "--nodes"])
+def test_a_tree_of_nothing_is_refused(option: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", "check", "--target", "t", option, "0"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert option in done.stderr
 
 
 def test_a_config_that_cannot_be_read(capsys: pytest.CaptureFixture[str], target: Path) -> None:

@@ -162,6 +162,25 @@ def test_s01_a_language_the_drafter_never_saw() -> None:
     assert "for english alone dflash N=7; for danish alone off" in advice.reasons[0]
 
 
+def test_s01_positions_that_are_never_accepted_are_a_reason_for_a_smaller_n() -> None:
+    """z-lab/dflash#163: in Danish positions 5 to 7 are at 0.000 (tau 1.4, so the first four add up to 0.4)."""
+    told = [
+        row("off", task="english", tpot_ms=48.4), row("dflash", 7, task="english", tpot_ms=34.8),
+        row("off", task="danish", tpot_ms=50.0),
+        row("dflash", 7, task="danish", tpot_ms=83.3, a=(0.2, 0.12, 0.06, 0.02, 0.0, 0.0, 0.0)),
+        row("dflash", 5, task="danish", tpot_ms=80.0, a=(0.2, 0.12, 0.06, 0.02, 0.004)),
+        row("dflash", 4, task="danish", tpot_ms=70.0, a=(0.2, 0.12, 0.06, 0.02)),
+        row("eagle", 2, task="danish", tpot_ms=90.0, a=(0.0, 0.0)),
+        row("mtp", 3, task="danish", tpot_ms=90.0, a=(0.1, 0.0)),  # of three positions two are told: nothing is said
+    ]  # fmt: skip
+    tails = [reason for reason in advise(told).reasons if "never accepted" in reason]
+    assert tails == [
+        "tokens 5 to 7 of a draft by dflash N=7 are never accepted for danish: try N=4",
+        "token 5 of a draft by dflash N=5 is never accepted for danish: try N=4",
+        "tokens 1 to 2 of a draft by eagle N=2 are never accepted for danish: leave it off",
+    ]
+
+
 def test_s07_off_is_always_a_candidate() -> None:
     told = [row("off", throughput_tok_s=100)]
     told += [row("draft_model", n, throughput_tok_s=rate) for n, rate in ((1, 96), (3, 84), (5, 70))]

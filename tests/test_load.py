@@ -319,7 +319,7 @@ def test_an_open_loop_whose_last_filler_never_ends_ends(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(load_module, "send", send_but_the_ninth)
     slow = Sim(base_s=0.05)  # the measured ones take 1 s, the 9th comes within it
-    cell, _ = measure(Config(sim=slow), plan(rate=100.0, warmup=0, measured=8, timeout_s=1.5, max_output_tokens=20))
+    cell, _ = measure(Config(sim=slow), plan(rate=100.0, warmup=0, measured=8, timeout_s=8.0, max_output_tokens=20))
     assert sent >= 9
     assert len(cell.completed) == 8
 

@@ -103,8 +103,10 @@ def test_the_line_of_a_study() -> None:
     assert str(study_line({EAGLE3: SOUND, NGRAM: other}, (OFF,))) == f"{line(SOUND)}; {line(other)}"
 
 
-#: 30 samples against 30, six degrees: noncentrality 4 * 0.05^2 * 15 = 0.15, next to nothing.
-FEW = dataclasses.replace(SAMPLED, tests=(dataclasses.replace(SAMPLED.tests[0], first=30, second=30),))
+#: 200 samples against 200, six degrees: noncentrality 4 * 0.05^2 * 100 = 1, next to nothing; 4 * 0.5^2 * 100 = 100.
+FEW = dataclasses.replace(SAMPLED, tests=(dataclasses.replace(SAMPLED.tests[0], first=200, second=200),))
+#: 23 against 25: 48 shift^2 is 12 at a shift of 0.5, where a level of 0.003 asks for about 27.
+TOO_FEW = dataclasses.replace(SAMPLED, tests=(dataclasses.replace(SAMPLED.tests[0], first=23, second=25),))
 
 
 def test_people_are_told_how_large_a_shift_could_pass_unseen() -> None:
@@ -115,11 +117,43 @@ def test_people_are_told_how_large_a_shift_could_pass_unseen() -> None:
     told = summary({EAGLE3: SOUND, NGRAM: weak}, "w.yaml")
     assert told == (
         f"no difference found in eagle3 N=3 and ngram N=4; at temperature 1 only shifts above {FEW.caught:.2f} would "
-        "show: run `tuner verify w.yaml` before relying on it"
+        "show: run `tuner verify w.yaml` before turning it on"
     )
     died = Verified("ngram N=4", unsafe="it died", unsafe_at=1.0)
     assert str(summary({NGRAM: died}, "w.yaml")) == "ngram N=4 NOT LOSSLESS: unsafe for this workload: it died"
     assert summary({}, "w.yaml") is None
+
+
+def test_a_temperature_with_too_few_samples_to_tell_counts_as_not_tested() -> None:
+    """Not even half of the probability moved elsewhere would have been seen 9 times of 10."""
+    assert TOO_FEW.caught is None or TOO_FEW.caught > 0.5
+    assert FEW.caught is not None
+    assert FEW.caught < 0.5
+    greedily = dataclasses.replace(SOUND, sampled=(TOO_FEW,))
+    thin = "temperature 1 not tested (too few samples to tell: n = 25 against 23)"
+    assert verdict(greedily) == f"lossless, as far as tested; {thin}"
+    assert summary({EAGLE3: greedily}, "w.yaml") == (
+        f"no difference found in eagle3 N=3; {thin}: run `tuner verify w.yaml` before turning it on"
+    )
+    assert "temperature 1: 25 samples against 23, p = 1, too few samples to tell: n = 25 against 23, which" in line(
+        greedily
+    )
+    assert "would have been caught" not in line(greedily)
+    only = dataclasses.replace(greedily, greedy=None)
+    assert not only.tested
+    assert only.passed
+    assert verdict(only) == "not tested: too few samples to tell: n = 25 against 23"
+    assert summary({EAGLE3: only}, "w.yaml") == (
+        f"eagle3 N=3 not tested; {thin}: run `tuner verify w.yaml` before turning it on"
+    )
+    assert lossless_table({EAGLE3: only}).rows[0][3] == (
+        "not tested, too few samples to tell: n = 25 against 23 (p = 1)"
+    )
+    # Enough samples for half, and a difference that was found all the same, are tests.
+    assert dataclasses.replace(only, sampled=(FEW,)).tested
+    assert verdict(
+        dataclasses.replace(only, sampled=(dataclasses.replace(TOO_FEW, p_all=1e-9),), controls=())
+    ).startswith("NOT LOSSLESS: at temperature 1")
 
 
 def test_the_table_has_n_and_power_of_every_temperature() -> None:

@@ -99,3 +99,13 @@ def test_a_running_sglang_server_by_what_it_resolved(
 ) -> None:
     told = resolved_reason(resolved, temperature)
     assert (told is None) if word is None else (word in str(told))
+
+
+def test_under_argmax_the_first_token_is_still_sampled() -> None:
+    """It comes from prefill; only those after it are verified."""
+    said = (
+        "on CPU SGLang verifies drafts by argmax: temperature 1 and top_p are ignored under speculation and every "
+        "token after the first is the greedy one"
+    )
+    assert sglang(eagle3(), 1.0, "cpu") == said
+    assert resolved_reason({"speculative_algorithm": "EAGLE3", "device": "cpu"}, 1.0) == said

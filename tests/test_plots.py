@@ -17,6 +17,7 @@ from tuner.decide.evidence import Evidence, gather
 from tuner.decide.plan import predictions
 from tuner.decide.rank import recommend
 from tuner.measure.records import CellKey, Load
+from tuner.report import drawing
 from tuner.report.derived import temperature_positions
 from tuner.report.drawing import png
 from tuner.report.plots import acceptance_plot, speedup_plot
@@ -150,6 +151,86 @@ def test_speedup_has_intervals_and_a_line_at_one(evidence: Evidence) -> None:
     assert spans == pytest.approx([end for r in ratios if r for end in (r.low, r.high)])
     assert y[0] > 1 > y[2]
     assert "ngram N=4 (n = 23 to 24)" in series(axes)  # one of its requests failed
+
+
+def as_lossy(evidence: Evidence, temperature: float) -> Evidence:
+    """The same, with eagle3's output at one temperature not the target's."""
+    trials = [
+        dataclasses.replace(
+            one.trial,
+            cells=tuple(
+                dataclasses.replace(c, lossy="argmax")
+                if one.spec.method == "eagle3" and c.key.temperature == temperature
+                else c
+                for c in one.trial.cells
+            ),
+        )
+        for one in evidence.tried
+    ]
+    return gather(trials, "tpot_p50")
+
+
+def test_lossy_points_are_hollow_and_named_as_not_ranked(evidence: Evidence) -> None:
+    lossy = as_lossy(evidence, 1.0)
+    gains = panels(speedup_plot(recommend(lossy).verdicts, "tpot_p50"))
+    drawn = series(gains["temperature 1"])
+    assert "eagle3 N=2 (n = 24)" in series(gains["temperature 0"])
+    assert "eagle3 N=2 (n = 24)" not in drawn
+    one = drawn["eagle3 N=2 (n = 24), not ranked: lossy"].lines[0]
+    assert (one.get_markerfacecolor(), one.get_linestyle()) == ("none", "None")
+    full = series(gains["temperature 0"])["eagle3 N=2 (n = 24)"].lines[0]
+    assert full.get_markerfacecolor() == full.get_color() == one.get_color()
+    times = panels(tpot_plot(lossy, ()))
+    assert set(series(times["concurrency 4, temperature 1"])) == {
+        "off, measured (and dotted line)", "ngram, measured", "eagle3, measured, not ranked: lossy",
+    }  # fmt: skip
+    assert "eagle3, measured" in series(times["concurrency 4, temperature 0"])
+    (axes,) = panels(acceptance_plot(lossy)).values()
+    assert "eagle3 N=5, temperature 1 (n = 24 prompts), not ranked: lossy" in series(axes)
+    assert "eagle3 N=5, temperature 0 (n = 24 prompts)" in series(axes)
+
+
+def fits(figure: Figure | None) -> bool:
+    assert figure is not None
+    figure.draw_without_rendering()
+    (drawn,) = figure.legends
+    box = drawn.get_window_extent()
+    return bool(0 <= box.x0 < box.x1 <= figure.bbox.width and 0 <= box.y0 < box.y1 <= figure.bbox.height)
+
+
+def test_a_legend_fits_the_figure_of_one_load() -> None:
+    small = study_evidence(Truth(measured=4, concurrency=(1,), failed=False))
+    assert fits(tpot_plot(small, predictions(ARMS, small)))
+    assert fits(speedup_plot(recommend(small).verdicts, "tpot_p50"))
+
+
+@pytest.mark.parametrize(("columns", "most", "rows"), [(1, 1, 0), (3, 4, 0), (1, 1, 9)])
+def test_a_legend_of_long_names_fits(columns: int, most: int, rows: int) -> None:
+    """A name longer than the figure is wide is broken; many rows make the figure higher, not its panels less."""
+    figure, grid = drawing.panels(columns)
+    high = figure.get_figheight()
+    for row in range(3 + rows):
+        words = "an option of many words " * (5 if columns == 1 else 1)
+        grid[0].plot([0, 1], [0, row], label=f"eagle3 (head-{row}, {words})")
+    drawing.legend(figure, grid)
+    assert fits(figure)
+    assert len(figure.legends[0].get_texts()) == 3 + rows
+    assert figure.legends[0]._ncols <= most
+    assert figure.get_figheight() > high if columns == 1 else figure.get_figheight() == pytest.approx(high, abs=0.1)
+
+
+def test_a_line_of_one_point_is_neither_drawn_nor_named(evidence: Evidence) -> None:
+    made = [p for p in predictions(ARMS, evidence) if p.spec.n == 3]
+    assert {p.spec.method for p in made} == {"eagle3"}
+    figure = tpot_plot(evidence, made)
+    assert figure is not None
+    named = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert named == {
+        "off, measured (and dotted line)",
+        "off again, measured last",
+        "ngram, measured",
+        "eagle3, measured",
+    }
 
 
 def test_two_drafts_of_one_method_are_told_apart(evidence: Evidence) -> None:

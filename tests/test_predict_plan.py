@@ -158,6 +158,22 @@ def test_the_plan_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not list(tmp_path.glob("*/journal.jsonl"))
 
 
+def test_the_plan_says_that_recommend_would_refuse_the_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path))
+    workload = tmp_path / "workload.yaml"
+    workload.write_text(
+        "name: w\nmodel: owner/model\nengine: sglang\ntraffic: {concurrency: [1]}\n"
+        "drafts:\n  - method: medusa\n    model: owner/head\n    n: [2]\n"
+    )
+    run = CliRunner().invoke(app, ["plan", str(workload), "--reports", str(tmp_path), "--json"])
+    assert run.exit_code == 0, run.output
+    (refused,) = [note for note in json.loads(run.stdout)["notes"] if "refuses" in note]
+    assert refused.startswith("`tuner recommend` refuses this workload: ")
+    assert "SGLang has no medusa: measure it with vLLM" in refused
+
+
 def test_impossible_settings_are_removed_with_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_HOME", str(tmp_path))
     workload = tmp_path / "workload.yaml"

@@ -56,6 +56,13 @@ def test_a_lossy_setting_is_not_called_no_better_than_noise() -> None:
     lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="temperature is ignored"),))
     overall = recommend(gather([off_trial(OFF_TPOTS), lossy], "tpot_p50")).overall
     assert overall.best.is_off
+    assert overall.reason == "no setting is lossless in every cell"
+
+
+def test_an_slo_is_named_only_where_one_is_set() -> None:
+    fast = spec_trial(E3, 0.12, TWO)
+    lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy="temperature is ignored"),))
+    overall = recommend(gather([off_trial(OFF_TPOTS), lossy], "tpot_p50", {"tpot_p50_ms": 500.0})).overall
     assert overall.reason == "no setting is both lossless and within the SLO, where off is, in every cell"
 
 
@@ -112,6 +119,18 @@ def test_the_mean_over_cells_is_no_surer_than_the_prompts_they_share() -> None:
     mean = geometric_mean([one] * 4, 4)
     assert mean is not None
     assert (mean.value, mean.low, mean.high) == pytest.approx((one.value, one.low, one.high))
+
+
+def test_over_one_cell_the_overall_gain_is_the_cells_own() -> None:
+    """Its interval is not even about its value in logarithms: 0.84 / 0.74 = 1.14 and 0.87 / 0.84 = 1.04."""
+    one = Estimate(0.84, 0.74, 0.87, 8)
+    assert geometric_mean([one], 1) == one
+    assert geometric_mean([one], 1, [0.3]) == one
+    assert geometric_mean([one], 2) is None
+    assert geometric_mean([None], 1) is None
+    data = gather([off_trial(OFF_TPOTS), spec_trial(E3, 0.12, TWO)], "tpot_p50")
+    told = recommend(data)
+    assert told.overall.ratio == told.verdicts[0].ratio == data.ratio(OFF, E3, C1T0)
 
 
 def test_among_ties_the_smaller_n_wins() -> None:

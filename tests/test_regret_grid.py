@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from conftest import Bench
 
 from tuner.run.store import StudyStore
@@ -58,6 +59,23 @@ def test_a_grid_goes_on_where_it_was_killed_and_is_replayed(bench: Bench) -> Non
     assert [one["load"] for one in told["loads"]] == ["concurrency 1", "concurrency 2"]
     assert told["launches"] == 1  # a third of five
     assert all(one["regret"] >= 0 for one in told["loads"])
+
+
+def test_the_stored_grid_of_a_real_engine_and_the_page_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """15 settings at 3 loads in reports/example-grid-cpu."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import regret_grid
+
+    told = regret_grid.replay_study(regret_grid.STUDY).to_dict()
+    assert told["launches"] * 3 <= 15
+    assert [one["load"] for one in told["loads"]] == ["concurrency 1", "concurrency 4", "concurrency 8"]
+    for one in told["loads"]:
+        assert one["regret"] <= 0.02 or one["tie"]
+        assert one["chosen"] == one["of_all"]  # launching everything would have changed nothing
+    assert told["unlaunched_predictions"] >= 15
+    assert told["predicted_median_error"] <= 0.05
+    page = (SCRIPT.parents[1] / "docs" / "planning.md").read_text(encoding="utf-8")
+    assert regret_grid._text(told) in page
 
 
 def test_launches_end_with_the_minutes_and_another_workload_is_refused(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from tuner.decide.tasks import advice_by_task
 from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_sampled import PromptTest, SampledResult
-from tuner.measure.records import Cell, Trial
+from tuner.measure.records import Cell, CellKey, Trial
 from tuner.report.advice import headline
 from tuner.report.build import report_study
 from tuner.report.changes import what_would_change
@@ -31,6 +31,7 @@ from tuner.report.skill import skill
 from tuner.report.sureness import how_sure
 from tuner.report.tasks_text import task_lines
 from tuner.report.ties import ties
+from tuner.report.turns_text import turn_lines
 from tuner.report.verdict_tables import break_even_table, verdict_table
 from tuner.report.why import why
 from tuner.run.start import RESOLVED, Resolved
@@ -329,8 +330,8 @@ def test_the_report_shows_n_and_power_of_what_was_verified_beside_the_speed_up()
 
 
 def test_a_skill_says_what_a_weak_test_could_not_see() -> None:
-    """15 samples against 15 say next to nothing of a shift of 0.05."""
-    test = PromptTest("colours", 15, 15, 3.0, 3, 0.4, 0.1)
+    """150 samples against 150 say next to nothing of a shift of 0.05; 15 against 15 not even anything of one of 0.5."""
+    test = PromptTest("colours", 150, 150, 3.0, 3, 0.4, 0.1)
     weak = SampledResult(1.0, 5, (test,), 3, 4, 0.01, 0.01, 0.4, 0.4, 0.6)
     data = told(off_trial(PLAIN), QUICK)
     assert "tuner verify" not in skill(data)
@@ -338,3 +339,110 @@ def test_a_skill_says_what_a_weak_test_could_not_see() -> None:
     said = skill(dataclasses.replace(data, losslessness="a line", verified=tested)).split("## When not")[1]
     assert "target's own: at temperature 1 only shifts above" in said.split("\n## ")[0]
     assert "would show; run `tuner verify smollm2-chat-cpu.yaml` first." in said.split("\n## ")[0]
+    none = dataclasses.replace(weak, tests=(dataclasses.replace(test, first=15, second=15),))
+    tested = {NGRAM: Verified("ngram N=4", sampled=(none,), drafted=9)}
+    said = skill(dataclasses.replace(data, losslessness="a line", verified=tested)).split("## When not")[1]
+    assert (
+        "target's own: temperature 1 not tested (too few samples to tell: n = 15 against 15); run `tuner verify "
+        "smollm2-chat-cpu.yaml` first."
+    ) in said.split("\n## ")[0]
+
+
+T1 = CellKey(C1T0.load, 1.0)
+ARGMAX = "on CPU SGLang verifies drafts by argmax: temperature 1 and top_p are ignored under speculation"
+#: 100 ms a token, and four verify steps a request of two tokens each: 210 ms a step is 105 ms a token, 120 is 60.
+PAIRED = [[1, 1, 1, 1]] * 8
+
+
+def lossless_and_lossy(why: str = ARGMAX) -> ReportInput:
+    """Temperature 0: 0.95x, lossless. Temperature 1: 1.67x, and the output is not the target's."""
+    slow, fast = spec_trial(E2, 0.21, PAIRED), spec_trial(E2, 0.12, PAIRED, key=T1)
+    both = dataclasses.replace(slow, cells=(*slow.cells, dataclasses.replace(fast.cells[0], lossy=why)))
+    off = dataclasses.replace(off_trial(PLAIN), cells=(*off_trial(PLAIN).cells, *off_trial(PLAIN, key=T1).cells))
+    return told(off, both)
+
+
+def test_a_lossy_setting_is_never_the_best_that_was_tried() -> None:
+    data = lossless_and_lossy()
+    assert headline(data).startswith(
+        "Leave speculative decoding off: in none of the 2 measured cells do tokens come faster with any lossless "
+        "setting (TPOT p50) by more than the noise. The best that was tried is eagle3 N=2 at concurrency 1, "
+        "temperature 0. Speed-up (TPOT p50 of off over that with it): 0.95x ["
+    )
+    assert "1.67x" not in headline(data)
+    first, last = why(data)
+    assert first.startswith("concurrency 1, temperature 0: ")
+    assert last.startswith("concurrency 1, temperature 1: eagle3 N=2 measured 1.67x")
+    assert last.endswith(f"n = 8, and is not advised: {ARGMAX}.")
+
+
+def test_where_only_lossy_settings_were_measured_the_headline_says_so() -> None:
+    fast = spec_trial(E2, 0.12, PAIRED, key=T1)
+    lossy = dataclasses.replace(fast, cells=(dataclasses.replace(fast.cells[0], lossy=ARGMAX),))
+    data = told(off_trial(PLAIN, key=T1), lossy)
+    assert headline(data) == "Leave speculative decoding off: no lossless setting was measured."
+    (line,) = why(data)
+    assert line.endswith(f"and is not advised: {ARGMAX}.")
+
+
+def test_a_lossy_setting_is_no_rival_and_no_break_even_agrees_with_it() -> None:
+    data = lossless_and_lossy()
+    table = verdict_table(data)
+    cold, hot = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert cold["closest rival"] == "eagle3 N=2"
+    assert hot["closest rival"] == "none is lossless"
+    assert hot["speed-up (TPOT p50)"] == hot["TPOT p50 with it, ms"] == "not ranked: lossy"
+    assert hot["why"] == f"no lossless setting was measured here: {ARGMAX}"
+    table = break_even_table(data)
+    cold, hot = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert cold["both on one side of 1"] == "yes"
+    assert hot["both on one side of 1"] == "not ranked: lossy"
+
+
+def test_a_setting_that_died_is_called_unsafe_and_not_lossy() -> None:
+    said = what_would_change(lossless_and_lossy("unsafe for this workload: http://x is lost, asked greedily"))
+    assert (
+        "eagle3 N=2 is unsafe at concurrency 1 (temperature 1), whatever it gains: find out why first, with "
+        "`tuner verify`."
+    ) in said
+
+
+@pytest.mark.parametrize(
+    ("why_lossy", "other"),
+    [
+        (ARGMAX, "only an engine build that verifies by sampling would change that"),
+        (
+            "accept_threshold_single below 1 accepts drafted tokens more often",
+            "only a build or an option whose output is the target's own would change that",
+        ),
+    ],
+)
+def test_no_sample_makes_a_lossy_setting_advice(why_lossy: str, other: str) -> None:
+    said = what_would_change(lossless_and_lossy(why_lossy))
+    assert f"eagle3 N=2 is lossy at concurrency 1 (temperature 1), whatever it gains: {other}." in said
+    assert not [line for line in said if "(temperature 1)" in line and "lossy" not in line]
+    assert "more requests or a quieter machine" not in " ".join(said)
+
+
+def test_what_temperature_does_is_not_told_where_all_that_was_measured_is_lossy() -> None:
+    assert turn_lines(lossless_and_lossy()) == (
+        "Temperature: no lossless setting was measured at 1, so what it does to the advice is not told.",
+    )
+    fine = turn_lines(
+        told(
+            *(
+                dataclasses.replace(o.trial, cells=tuple(dataclasses.replace(c, lossy=None) for c in o.trial.cells))
+                for o in lossless_and_lossy().evidence.tried
+            )
+        )
+    )
+    assert not [line for line in fine if "no lossless setting" in line]
+
+
+def test_the_skill_says_where_to_save_a_workload_with_relative_paths() -> None:
+    """`./smollm2-135m/eagle3` is found from the folder the workload was measured in, and from no other."""
+    said = skill(told(off_trial(PLAIN), QUICK)).split("## How to re-measure")[1]
+    assert (
+        "2. Save the workload below as `smollm2-chat-cpu.yaml` where it lay (relative paths start from its folder), and"
+        in said
+    )

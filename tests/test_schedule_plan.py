@@ -142,6 +142,7 @@ def test_a_schedule_that_wins_as_a_whole_is_deployed() -> None:
     assert verdict.expected is not None
     assert verdict.expected.value == pytest.approx(1.078, abs=0.01)
     assert "it wins, measured over all cells against eagle3 N=2 at all of them" in verdict.reason
+    assert verdict.reason.count(" a cell") == verdict.reason.count("n = ")  # a mean's n is of one cell
 
 
 def test_a_switch_that_costs_what_it_brings_is_a_tie_and_is_not_deployed() -> None:
@@ -165,7 +166,7 @@ def test_no_schedule_where_one_n_is_best_at_every_load() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STEP_MS, C8, alike[C8])
         reason = schedule_prospect(ARM, told(), vllm)
-    assert reason == "N = 4 is the best of eagle3, or tied with it, at every load from 1 to 8"
+    assert reason == "N = 4 is by the fitted step times the best of eagle3, or tied with it, at every load from 1 to 8"
     one_load = gather([trial(1, OFF, {C1: 0}), trial(2, ARM.at(4), {C1: 4})], "tpot_p50")
     assert "two levels of concurrency" in str(schedule_prospect(ARM, one_load, vllm))
 

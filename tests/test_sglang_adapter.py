@@ -160,6 +160,8 @@ def test_on_cpu_memory_is_bounded_and_the_cpu_path_is_taken() -> None:
     }
     small = SglangEngine(CPU).launch("/models/target", OFF, LaunchOptions(max_running_requests=1), 31000, "k")
     assert "--max-total-tokens 8192" in " ".join(small.argv)
+    own = LaunchOptions(max_running_requests=1, args=("--max-total-tokens", "4096"))
+    assert " ".join(SglangEngine(CPU).launch("/m", OFF, own, 1, "k").argv).count("--max-total-tokens") == 1
 
 
 def test_models_on_this_machine_are_not_looked_up_on_the_hub(tmp_path: Path) -> None:

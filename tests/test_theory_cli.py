@@ -253,6 +253,15 @@ def test_a_plot_onto_a_directory_is_refused(run: Run, tmp_path: Path) -> None:
     assert "is a directory" in err
 
 
+def test_a_plot_that_cannot_be_written_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    code, out, err = run(f"kv --plot {tmp_path / ('k' * 300)}.png")
+    assert code == 2
+    assert "Both policies leave the same text visible." in out  # the answer is not lost with its drawing
+    assert err.startswith("tuner: cannot write ")
+    assert "File name too long" in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["verify", "step", "speedup", "grid", "alpha", "load", "tree", "kv"])
 def test_help_shows_an_example(run: Run, name: str) -> None:
     code, out, _ = run(f"{name} --help")

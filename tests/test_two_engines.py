@@ -6,16 +6,60 @@ import dataclasses
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from cells import C1T0, off_trial, spec_trial
 from conftest import Bench
+from study_fixture import study_header, study_report
 from test_rank import E3, OFF_TPOTS, TWO
 
 from tuner.decide.across import best_engine, duels, rows
 from tuner.decide.evidence import Evidence, gather
 from tuner.decide.rank import recommend
 from tuner.measure.records import CellKey, Load
+from tuner.report.build import StudyReport
+from tuner.report.data import ReportInput
+from tuner.report.engines import compare_engines, engines_page
+from tuner.report.recommendation_json import SCHEMA_PATH, as_dict
+from tuner.report.skill import skill
 from tuner.run.store import StudyStore
+
+#: 1.5 x exp(-+1.95996 x 0.08071), the luck of `DRIFTED` below.
+CLAIM = (
+    "vllm-cpu is the best engine, each at its own advised setting: 1.50x [1.28, 1.76], n = 8 a cell against "
+    "sglang-cpu; sglang-cpu was measured with tuner's own CPU kernels, in plain PyTorch, in place of SGLang's, so its "
+    "speed is not that of sglang as its makers build it."
+)
+#: Seconds a token of off, and how many times as long its second launch takes, by engine.
+DRIFTED = {"vllm-cpu": (0.100, 1.08), "sglang-cpu": (0.150, 1 / 1.15)}
+
+
+def two_offs(tpot_s: float, slower: float, engine: str = "e") -> Evidence:
+    runs = [off_trial([tpot_s] * 8), off_trial([tpot_s * slower] * 8, 2, role="baseline-again")]
+    return gather([dataclasses.replace(run, engine=engine) for run in runs], "tpot_p50")
+
+
+def engine_reports() -> dict[str, ReportInput]:
+    """vLLM's and SGLang's CPU builds: off alone, launched twice; each as a report gets it."""
+    header = study_header()
+    built = {"name": "sglang-cpu", "engine": "sglang", "version": "0.5.23", "corrections": ["sglang-cpu-kernels"]}
+    both = (header.environments[0] | {"notes": ["torch 2.13.0"]}, header.environments[0] | built)
+    vllm = study_report(two_offs(*DRIFTED["vllm-cpu"], "vllm-cpu"))
+    found = {}
+    for name in DRIFTED:
+        evidence = two_offs(*DRIFTED[name], name)
+        header = dataclasses.replace(header, environments=both)
+        cautions = (f"{name}: a defect", "launch 2: a finding")
+        found[name] = dataclasses.replace(
+            vllm, header=header, evidence=evidence, recommendation=recommend(evidence), cautions=cautions
+        )
+    return found
+
+
+def compared_reports() -> dict[str, ReportInput]:
+    data = engine_reports()
+    compared = compare_engines(data)
+    return {name: dataclasses.replace(one, engines=compared) for name, one in data.items()}
 
 
 def test_a_study_over_both_engines_has_a_page_and_a_report_each(bench: Bench) -> None:
@@ -36,6 +80,8 @@ def test_a_study_over_both_engines_has_a_page_and_a_report_each(bench: Bench) ->
     assert "--speculative-num-draft-tokens 4" in commands[4]  # SGLang counts the root: the same N
     assert "--max-num-seqs 2" in commands[0]
     assert "--max-running-requests 2" in commands[3]
+    assert "launch 1: off on mock: " in done.stderr
+    assert "launch 5: eagle3 N=3 on mock-sglang: " in done.stderr
     page = (study / "report.md").read_text(encoding="utf-8")
     settings = [line for line in page.splitlines() if "| eagle3 N=3 |" in line and "| 3 |" in line]
     assert len(settings) == 2  # a row an engine, both with N = 3
@@ -95,20 +141,109 @@ def test_a_duel_weighs_cells_by_their_share_of_the_traffic() -> None:
 
 
 def test_an_engine_that_wins_by_less_than_its_launches_differ_wins_nothing() -> None:
-    def engine(tpot_s: float, drift: float) -> Evidence:
-        again = off_trial([tpot_s * drift] * 8, 2, role="baseline-again")
-        return gather([off_trial([tpot_s] * 8), again], "tpot_p50")
-
     def winner(drift: float) -> str | None:
-        evidence = {"a": engine(0.103, drift), "b": engine(0.100, 1.0)}
+        evidence = {"a": two_offs(0.103, drift), "b": two_offs(0.100, 1.0)}
         (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
         assert duel.ratio is not None
         assert duel.ratio.value == pytest.approx(1.03)
         return duel.winner
 
-    # Two launches differ by sqrt((3 x 2 x 0.005^2 + ln(drift)^2) / 4): 0.6 % without a drift, 2.5 % with one of 5 %.
+    # Two launches differ by sqrt((3 x 0.01^2 + ln(drift)^2) / 4): 0.9 % without a drift, 2.6 % with one of 5 %.
     assert winner(1.0) == "b"
     assert winner(1.05) is None
+
+
+def test_a_claim_over_engines_holds_what_launching_both_again_may_move() -> None:
+    evidence = {name: two_offs(*run) for name, run in DRIFTED.items()}
+    (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
+    assert duel.ratio is not None
+    assert duel.claim is not None
+    # sqrt((3 x 0.01^2 + ln(1.08)^2) / 4) = 0.03944, with ln(1.15) 0.07042; together sqrt(0.001556 + 0.004958).
+    assert duel.luck == pytest.approx(0.08071, abs=1e-5)
+    assert (duel.ratio.low, duel.ratio.high) == pytest.approx((0.1 / 0.15, 0.1 / 0.15))  # requests alone: no spread
+    assert duel.claim.value == pytest.approx(0.1 / 0.15)
+    assert 1 / duel.claim.high == pytest.approx(1.5 * 0.85369, abs=1e-4)  # exp(-1.95996 x 0.08071)
+    assert 1 / duel.claim.low == pytest.approx(1.5 * 1.17138, abs=1e-4)
+    assert duel.winner == "vllm-cpu"
+
+
+def test_the_drifts_of_both_engines_count_against_a_claim() -> None:
+    def winner(first: float, second: float) -> str | None:
+        evidence = {"a": two_offs(0.115, first), "b": two_offs(0.100, second)}
+        (duel,) = duels(evidence, {name: recommend(one) for name, one in evidence.items()})
+        return duel.winner
+
+    # b is 1.15 times better, ln 0.1398. A drift of 1.15 alone: 1.95996 x sqrt(0.004958 + 0.000075) = 0.1390, clear.
+    assert winner(1.15, 1.0) == "b"
+    assert winner(1.0, 1.15) == "b"
+    assert winner(1.15, 1.15) is None  # 1.95996 x sqrt(2 x 0.004958) = 0.1952
+
+
+def test_the_page_over_engines_says_beside_its_claim_whose_builds_it_is_of() -> None:
+    data = engine_reports()
+    page = engines_page(data, compare_engines(data))
+    assert f"\n**{CLAIM}**\n" in page
+    head = page.split("## Each engine's own advice")[0]
+    for said in (
+        "- Measured on Xeon of the tests, 2 cores, no GPU;",
+        "- vllm-cpu: vllm 0.32.0 (cpu); torch 2.13.0\n",
+        "- vllm-cpu: a defect\n",
+        "- vllm-cpu: launch 2: a finding\n",
+        "- sglang-cpu: sglang 0.5.23 (cpu)\n",
+        "- sglang-cpu: a defect\n",
+        "- sglang-cpu: launch 2: a finding\n",
+    ):
+        assert said in head, said
+
+
+def test_the_page_over_engines_tells_how_far_off_moved_on_each() -> None:
+    data = engine_reports()
+    lines = engines_page(data, compare_engines(data)).splitlines()
+    (vllm,) = (line for line in lines if line.startswith("- vllm-cpu: Off was measured first and again last"))
+    (sglang,) = (line for line in lines if line.startswith("- sglang-cpu: Off was measured first and again last"))
+    assert "its largest move was -7.4% [-7.4%, -7.4%], n = 8 at concurrency 1" in vllm  # 1 / 1.08
+    assert vllm.endswith("A relaunch is held to move TPOT p50 by 3.9%.")
+    assert "its largest move was +15.0% [+15.0%, +15.0%], n = 8 at concurrency 1" in sglang
+    assert sglang.endswith("A relaunch is held to move TPOT p50 by 7.0%.")
+
+
+def test_the_page_over_engines_launches_the_better_one() -> None:
+    data = engine_reports()
+    launch = engines_page(data, compare_engines(data)).split("## Launch it")[1].split("\n## ")[0]
+    assert "vllm-cpu: off, the one setting for all traffic (`launch.sh`):" in launch
+    assert "\n  --model /models/smollm2-135m \\\n" in launch
+    assert "No engine is told apart" not in launch
+
+
+def test_skill_json_and_terminal_tell_the_better_engine() -> None:
+    data = compared_reports()
+    one = data["sglang-cpu"]
+    assert f"\nEngines asked the same: {CLAIM}\n" in skill(one)
+    told = as_dict(one)
+    jsonschema.validate(told, json.loads(SCHEMA_PATH.read_text(encoding="utf-8")))
+    assert told["engines"]["sentence"] == CLAIM
+    assert told["engines"]["best"] == "vllm-cpu"
+    (duel,) = told["engines"]["duels"]
+    assert (duel["first"], duel["second"], duel["winner"]) == ("vllm-cpu", "sglang-cpu", "vllm-cpu")
+    assert duel["ratio"]["low"] == pytest.approx(1 / 1.75707, abs=1e-4)
+    shown = StudyReport(data, "vllm-cpu", Path("reports/x"), Path("outputs")).to_text().splitlines()
+    assert shown[0] == CLAIM
+    assert [line.partition(":")[0] for line in shown[1:3]] == ["vllm-cpu", "sglang-cpu"]
+
+
+def test_a_study_of_one_engine_compares_no_engines() -> None:
+    one = engine_reports()["vllm-cpu"]
+    assert as_dict(one)["engines"] is None
+    jsonschema.validate(as_dict(one), json.loads(SCHEMA_PATH.read_text(encoding="utf-8")))
+    assert "Engines asked the same" not in skill(one)
+
+
+def test_n_of_a_mean_over_cells_is_told_as_of_one_cell() -> None:
+    data = engine_reports()
+    compared = compare_engines(data)
+    assert "n = 8 a cell" in compared.sentence
+    row = next(line for line in engines_page(data, compared).splitlines() if line.startswith("| sglang-cpu | off |"))
+    assert "| 0.67x [0.57, 0.78], n = 8 a cell | vllm-cpu |" in row  # exp(-+0.15819) / 1.5
 
 
 def test_equal_engines_are_not_told_apart() -> None:

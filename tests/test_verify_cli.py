@@ -24,6 +24,7 @@ from tuner.errors import EngineError, UserError
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_levels import ALPHA
 from tuner.measure.lossless_records import OffProbe
+from tuner.run.host import HostFacts, available_gib
 from tuner.run.progress import Event
 from tuner.run.stream import Server
 from tuner.run.verify import _word, chosen_settings, verify_addresses, verify_workload
@@ -65,6 +66,12 @@ def test_sound_settings_pass_and_are_stored(bench: Bench) -> None:
     assert engines_left(bench) == []
 
 
+#: Two engines beside each other are given 10 GiB of three quarters of the memory.
+roomy = pytest.mark.skipif(
+    min(0.75 * HostFacts.read().memory_gib, available_gib()) < 9, reason="two engines have no room on this machine"
+)
+
+
 def on_cpu(bench: Bench) -> None:
     """The bench's engine computes on the CPU, and its target's weights are here: two engines have room."""
     path = bench.home / "engines" / "mock.json"
@@ -73,6 +80,7 @@ def on_cpu(bench: Bench) -> None:
     write_safetensors(bench.folder / "target" / "model.safetensors", {"a": np.zeros((2, 2), dtype=np.float32)})
 
 
+@roomy
 def test_where_two_engines_fit_off_is_launched_once_and_stays_up(bench: Bench) -> None:
     on_cpu(bench)
     path = workload(bench, drafts=[{"method": "ngram", "n": [2, 3]}])
@@ -88,7 +96,7 @@ def test_where_two_engines_fit_off_is_launched_once_and_stays_up(bench: Bench) -
     assert len(json.loads((folder / "off.json").read_text())["greedy"]) == 8
     asked = [line.split(maxsplit=1)[1] for line in done.stderr.splitlines() if "is asked" in line]
     small, whole = (
-        "4 prompts greedily, 256 samples at temperature 1",
+        "2 prompts greedily, 64 samples at temperature 1",
         "8 prompts greedily, 1,024 samples at temperature 1",
     )
     assert asked == [
@@ -99,6 +107,7 @@ def test_where_two_engines_fit_off_is_launched_once_and_stays_up(bench: Bench) -
     assert engines_left(bench) == []
 
 
+@roomy
 def test_where_two_engines_fit_a_glance_finds_what_is_obvious(bench: Bench) -> None:
     on_cpu(bench)
     path = workload(bench, "spec_greedy", drafts=[{"method": "ngram", "n": 3}])
@@ -106,11 +115,13 @@ def test_where_two_engines_fit_a_glance_finds_what_is_obvious(bench: Bench) -> N
     assert done.returncode == 1, done.stderr
     (one,) = json.loads(done.stdout)["settings"]
     (sampled,) = one["sampled"]
-    assert sum(test["first"] for test in sampled["tests"]) == 256
-    assert one["greedy"]["prompts"] == 4
+    assert 64 <= sum(test["first"] for test in sampled["tests"]) <= 128
+    assert "8,192 samples" not in done.stderr
+    assert one["greedy"]["prompts"] == 2
     assert engines_left(bench) == []
 
 
+@roomy
 def test_where_two_engines_fit_none_is_left_when_one_does_not_start(bench: Bench) -> None:
     on_cpu(bench)
     path = workload(bench, "die_at_start", drafts=[{"method": "ngram", "n": 3}])
@@ -118,6 +129,8 @@ def test_where_two_engines_fit_none_is_left_when_one_does_not_start(bench: Bench
     assert done.returncode == 3, done.stdout
     assert "the engine exited" in done.stderr
     assert "Traceback" not in done.stderr
+    (folder,) = (bench.folder / "reports").glob("verify-mock-*")
+    assert sorted(log.name for log in folder.glob("*.log")) == ["001-off.log", "002-ngram.log"]
     assert engines_left(bench) == []
 
 
@@ -144,7 +157,35 @@ def test_room_for_two_engines(
     )
     question = SimpleNamespace(target="m", workload=SimpleNamespace(engine_options=SimpleNamespace(port=port)))
     here = Environment("e", "vllm", "0.32.0", "python", None, device)
-    assert room_for_two(question, here, [SpecConfig("ngram", n=1)]) is room  # type: ignore[arg-type]
+    monkeypatch.setattr("tuner.run.verify_launch.available_gib", lambda: 1000.0)
+    specs = [SpecConfig("ngram", n=1)]
+    assert room_for_two(question, here, LaunchOptions(4), specs) is room  # type: ignore[arg-type]
+    monkeypatch.setattr("tuner.run.verify_launch.available_gib", lambda: 9.0)
+    assert room_for_two(question, here, LaunchOptions(4), specs) is False  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "room"),
+    [
+        ("vllm", LaunchOptions(4, env=(("VLLM_CPU_KVCACHE_SPACE", "1"),)), True),
+        ("vllm", LaunchOptions(4, env=(("VLLM_CPU_KVCACHE_SPACE", "40"),)), False),
+        ("vllm", LaunchOptions(4, args=("--kv-cache-memory-bytes", "9000000000")), False),
+        ("sglang", LaunchOptions(4, max_model_len=2048), True),  # 8,192 tokens
+        ("sglang", LaunchOptions(64, max_model_len=4096), False),
+        ("sglang", LaunchOptions(64, max_model_len=4096, args=("--max-total-tokens", "8192")), True),
+    ],
+)
+def test_a_cache_of_a_size_of_its_own_leaves_no_room(
+    monkeypatch: pytest.MonkeyPatch, engine: str, options: LaunchOptions, room: bool
+) -> None:
+    monkeypatch.setattr("tuner.run.verify_launch.read_checkpoint", lambda _: SimpleNamespace(nbytes=2**28))
+    monkeypatch.setattr(
+        "tuner.run.verify_launch.HostFacts", SimpleNamespace(read=lambda: SimpleNamespace(memory_gib=64.0))
+    )
+    monkeypatch.setattr("tuner.run.verify_launch.available_gib", lambda: 64.0)
+    question = SimpleNamespace(target="m", workload=SimpleNamespace(engine_options=SimpleNamespace(port=None)))
+    here = Environment("e", engine, "0.5.23", "python", None, "cpu")
+    assert room_for_two(question, here, options, [SpecConfig("ngram", n=1)]) is room  # type: ignore[arg-type]
 
 
 def test_a_faulty_setting_is_exit_code_1_and_says_where(bench: Bench) -> None:

@@ -32,9 +32,9 @@ def check(
     ] = None,
     device: Annotated[str | None, typer.Option(help="gpu or cpu. Default: the registered one's, or gpu.")] = None,
     n: Annotated[int | None, typer.Option(min=0, help="Tokens drafted per verify step, on a chain.")] = None,
-    steps: Annotated[int | None, typer.Option(min=0, help="Depth of a tree (SGLang's num-steps).")] = None,
-    topk: Annotated[int | None, typer.Option(min=0, help="Branches of a tree (SGLang's eagle-topk).")] = None,
-    nodes: Annotated[int | None, typer.Option(min=0, help="Verified nodes of a tree, root included.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Depth of a tree (SGLang's num-steps).")] = None,
+    topk: Annotated[int | None, typer.Option(min=1, help="Branches of a tree (SGLang's eagle-topk).")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Verified nodes of a tree, root included.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="GPUs that share the target.")] = None,
     workload: Annotated[
         Path | None, typer.Option(help="Sampling, lengths, load and engine options from this file.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Duel:
     """Each engine at its own overall advice: how many times better `second` is than `first`, over all common
-    cells, each weighted by its share of the traffic. `luck`: what two launches may differ by as a whole.
+    cells, each weighted by its share of the traffic; its interval holds the spread of their requests alone.
+    `luck`: standard deviation of the log of what launching both once more may move it by.
     """
 
     first: str
@@ -39,11 +41,17 @@ class Duel:
     luck: float = 0.0
 
     @property
+    def claim(self) -> Estimate | None:
+        """The ratio as it may be told: with the luck of both engines' launches in its interval."""
+        return widened(self.ratio, 1, self.luck) if self.ratio else None
+
+    @property
     def winner(self) -> str | None:
         """None where the two are not told apart, by their requests or by more than the luck of their launches."""
-        if self.ratio is None or is_tie(widened(self.ratio, 1, self.luck)):
+        claim = self.claim
+        if claim is None or is_tie(claim):
             return None
-        return self.second if self.ratio.value > 1 else self.first
+        return self.second if claim.value > 1 else self.first
 
 
 def rows(evidence: Mapping[str, Evidence]) -> tuple[Row, ...]:
@@ -68,8 +76,11 @@ def duels(evidence: Mapping[str, Evidence], advice: Mapping[str, Recommendation]
     engines = list(evidence)
     pairs = [(a, b) for i, a in enumerate(engines) for b in engines[i + 1 :]]
     luck = {engine: launch_luck(evidence[engine]) for engine in engines}
+    # Either engine's launch may be off by all that two of its launches differ by, and known from one pair each: both
+    # count whole.
     return tuple(
-        Duel(a, b, _duel(evidence[a], evidence[b], advice[a], advice[b]), max(luck[a], luck[b])) for a, b in pairs
+        Duel(a, b, _duel(evidence[a], evidence[b], advice[a], advice[b]), math.hypot(luck[a], luck[b]))
+        for a, b in pairs
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.launch_luck import launch_luck
-from tuner.decide.verdict import Verdict, cost, ratio_text
+from tuner.decide.verdict import Verdict, cost, mean_text
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Z95, Estimate, is_tie, widened
 from tuner.spec.speculation import OFF, SpecConfig
@@ -43,9 +43,8 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
         and (not spec.by_load or any(verdict.on for verdict in verdicts))
     ]
     if not claims:
-        return Overall(
-            OFF, None, None, regret(evidence, verdicts, OFF), _why_off(verdicts, scored), worst_loss(verdicts, OFF)
-        )
+        reason = _why_off(evidence, verdicts, scored)
+        return Overall(OFF, None, None, regret(evidence, verdicts, OFF), reason, worst_loss(verdicts, OFF))
     highest, _ = max(claims, key=lambda pair: pair[1].value)
     tied = [(s, score) for s, score in claims if s == highest or _tie(evidence, verdicts, highest, s, luck)]
     best, ratio = min(tied, key=lambda pair: cost(pair[0]))
@@ -101,9 +100,12 @@ def geometric_mean(
     ratios: Sequence[Estimate | None], cells: int, weights: Sequence[float] | None = None
 ) -> Estimate | None:
     """Of one ratio a cell; None unless all cells have one. Every cell was sent the same prompts, so that what is due to
-    them is due to them in all: errors of the logs are held to be one and the same, and add."""
+    them is due to them in all: errors of the logs are held to be one and the same, and add. Of one cell it is that
+    cell's own."""
     if len(ratios) < cells or not ratios:
         return None
+    if len(ratios) == 1:
+        return ratios[0]
     shares = weights or [1.0] * len(ratios)
     logs, error, total = 0.0, 0.0, sum(shares)
     for ratio, share in zip(ratios, shares, strict=True):
@@ -127,13 +129,15 @@ def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
     return True
 
 
-def _why_off(verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
+def _why_off(evidence: Evidence, verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
     if not scored:
         return "no setting can be held against off in every cell"
     safe = [(spec, score) for spec, score in scored if _safe(verdicts, spec)]
     if not safe:
+        if not evidence.slo_ms:
+            return "no setting is lossless in every cell"
         return "no setting is both lossless and within the SLO, where off is, in every cell"
     spec, ratio = max(safe, key=lambda pair: pair[1].value)
     worse = all(score.high < 1 for _, score in safe)
     found = "every setting is worse; the least so" if worse else "no setting is better by more than the noise; the best"
-    return f"over all cells {found} is {spec.label} at {ratio_text(ratio)} a cell"
+    return f"over all cells {found} is {spec.label} at {mean_text(ratio)}"

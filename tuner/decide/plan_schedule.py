@@ -77,7 +77,8 @@ def schedule_prospect(arm: Arm, evidence: Evidence, make: Make) -> ScheduleProsp
     stretches = schedule(_loads(loads[0], loads[-1]), ns, surface_cost(surface, taus))
     if len(stretches) == 1:
         best = f"N = {stretches[0].n}" if stretches[0].n else "off"
-        return f"{best} is the best of {arm.method}, or tied with it, at every load from {loads[0]} to {loads[-1]}"
+        where = f"at every load from {loads[0]} to {loads[-1]}"
+        return f"{best} is by the fitted step times the best of {arm.method}, or tied with it, {where}"
     try:
         spec = make(arm, stretches)
     except UserError as error:

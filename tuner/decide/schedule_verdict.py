@@ -9,7 +9,7 @@ from tuner.decide.evidence import Evidence
 from tuner.decide.overall import Overall, geometric_mean
 from tuner.decide.plan_schedule import Make, ScheduledCell, ScheduleProspect, schedule_of, schedule_prospect
 from tuner.decide.schedule import Stretch, stretches_of
-from tuner.decide.verdict import Verdict, ratio_text
+from tuner.decide.verdict import Verdict, mean_text
 from tuner.measure.records import CellKey
 from tuner.measure.statistics import Estimate, is_tie
 from tuner.spec.candidates import Arm
@@ -84,9 +84,9 @@ def _reason(told: ScheduleVerdict, status: str, overall: Overall) -> str:
     assert told.static is not None
     if told.over_static is None or told.over_off is None:
         return f"it was launched and not measured in every cell ({status})"
-    against = f"measured over all cells against {told.static.label} at all of them: {ratio_text(told.over_static)}"
+    against = f"measured over all cells against {told.static.label} at all of them: {mean_text(told.over_static)}"
     if not told.static.is_off:
-        against += f"; against off: {ratio_text(told.over_off)}"
+        against += f"; against off: {mean_text(told.over_off)}"
     if told.deployed:
         return f"it wins, {against}"
     if is_tie(told.over_static):

@@ -13,6 +13,8 @@ Place = tuple[int | None, float | None, int | None, float | None]
 
 #: With more failed requests than this the figures are those of another load.
 MOST_FAILED = 0.5
+#: A position accepted in fewer of the steps than this is as good as never accepted.
+NEVER = 0.005
 #: tau told and 1 + sum of a_k may differ by the rounding of published figures.
 ROUNDING = 0.02
 
@@ -69,6 +71,13 @@ class ToldRow:
     def most_tau(self) -> int:
         """tau cannot be more: N + 1 on a chain, min(d + 1, m) on a tree."""
         return min(self.tree.depth + 1, self.tree.nodes) if self.tree else self.n + 1
+
+    @property
+    def last_accepted(self) -> int | None:
+        """The last position of a chain whose tokens are accepted at times; None where its a_k are not all told."""
+        if self.tree or not self.n or len(self.a) != self.n:
+            return None
+        return max((k for k, a in enumerate(self.a, start=1) if a >= NEVER), default=0)
 
     @property
     def drafted(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.decide.told import Place, Refused, ToldRow, believe, one_unit
@@ -60,7 +60,7 @@ def advise(
     unit = one_unit(rows, objective)
     cells = tuple(_cell(place, rows, unit, slo_ms or {}) for place in dict.fromkeys(row.cell for row in rows))
     single = worst_losses(cells)
-    reasons += tuple(_reasons(cells, unit))
+    reasons += (*_reasons(cells, unit), *_dead_tails(rows))
     best, ties = _overall(cells, single, served)
     if len(cells) > 1 and single:
         reasons += tuple(_one_for_all(cells, single, best, served))
@@ -171,6 +171,19 @@ def place_text(place: Place) -> str:
         (tp, lambda: f"TP {tp}"),
     ]
     return ", ".join(text() for value, text in said if value is not None) or "the one cell there is"
+
+
+def _dead_tails(rows: Sequence[ToldRow]) -> Iterator[str]:
+    """Positions whose tokens are drafted and verified for nothing."""
+    several = len({row.cell for row in rows}) > 1
+    for row in rows:
+        last = row.last_accepted
+        if last is not None and last < row.n:
+            tail, verb = (f"token {row.n}", "is") if last + 1 == row.n else (f"tokens {last + 1} to {row.n}", "are")
+            task = f" for {row.task}" if row.task != "all" else ""
+            where = f" at {place_text(row.cell)}" if several else ""
+            smaller = f"try N={last}" if last else "leave it off"
+            yield f"{tail} of a draft by {row.label} {verb} never accepted{task}{where}: {smaller}"
 
 
 def _reasons(cells: Sequence[CellAdvice], unit: str) -> list[str]:

@@ -193,3 +193,8 @@ def _why_on(ties: Sequence[SpecConfig]) -> str:
 def ratio_text(ratio: Estimate) -> str:
     """`1.31x [1.22, 1.40], n = 24`: no ratio is shown without its interval and n."""
     return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}], n = {ratio.n}"
+
+
+def mean_text(ratio: Estimate) -> str:
+    """Of a mean over cells, whose n is the least of one cell's."""
+    return f"{ratio_text(ratio)} a cell"

@@ -20,6 +20,7 @@ from tuner.engines.sglang_limits import (
     check_parallel,
     check_sampling,
     check_tree,
+    flag_value,
 )
 from tuner.engines.sglang_log import read_facts, root_cause
 from tuner.engines.sglang_lossy import lossy_reason
@@ -127,8 +128,10 @@ class SglangEngine:
         if options.tensor_parallel > 1:
             args += ["--tp-size", str(options.tensor_parallel)]
         if self.on_cpu:
-            tokens = options.max_running_requests * (options.max_model_len or CPU_CONTEXT)
-            args += ["--device", "cpu", "--max-total-tokens", str(max(CPU_KV_TOKENS, tokens))]
+            args += ["--device", "cpu"]
+            if flag_value(options.args, "--max-total-tokens") is None:
+                tokens = options.max_running_requests * (options.max_model_len or CPU_CONTEXT)
+                args += ["--max-total-tokens", str(max(CPU_KV_TOKENS, tokens))]
             # There are none on CPU, but adaptive speculation would build them all the same (0.5.23).
             args.append("--disable-cuda-graph")
         return args

@@ -13,6 +13,8 @@ from tuner.spec.speculation import SpecConfig
 _ARGMAX_DEVICES = {"cpu": "CPU", "xpu": "XPU", "hip": "ROCm", "rocm": "ROCm"}
 THRESHOLDS = ("accept_threshold_single", "accept_threshold_acc")
 SIMULATED = "SGLANG_SIMULATE_ACC_LEN"
+#: The words of a label that another build of the engine alone can lift.
+BY_ARGMAX = "SGLang verifies drafts by argmax"
 
 
 def number(value: object) -> float | None:
@@ -78,8 +80,8 @@ def resolved_reason(resolved: Mapping[str, Any], temperature: float) -> str | No
 
 def _argmax(device: str, temperature: float) -> str:
     return (
-        f"on {_ARGMAX_DEVICES[device]} SGLang verifies drafts by argmax: temperature {temperature:g} and top_p are "
-        "ignored under speculation and the output is the greedy one"
+        f"on {_ARGMAX_DEVICES[device]} {BY_ARGMAX}: temperature {temperature:g} and top_p are ignored under "
+        "speculation and every token after the first is the greedy one"
     )
 
 

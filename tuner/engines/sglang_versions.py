@@ -10,7 +10,7 @@ from types import MappingProxyType
 from tuner.errors import UserError
 from tuner.spec.speculation import SpecConfig
 
-Version = tuple[int, int, int]
+Version = tuple[int, ...]
 
 FIRST: Version = (0, 5, 12)  #: from here on one spelling of the n-gram flags, DFLASH and adaptive speculation
 LATEST_SEEN: Version = (0, 5, 23)
@@ -87,6 +87,10 @@ def check_version(version: Version) -> None:
         )
 
 
+def has_method(method: str, version: Version) -> bool:
+    return method in ALGORITHMS and version >= ALGORITHMS[method][1]
+
+
 def check_method(spec: SpecConfig, version: Version) -> None:
     """UserError for a method or an option that this version does not have."""
     if spec.method not in ALGORITHMS:
@@ -95,7 +99,7 @@ def check_method(spec: SpecConfig, version: Version) -> None:
             f"SGLang has no {spec.method}: measure it with vLLM{last}, or use one of {', '.join(ALGORITHMS)}"
         )
     algorithm, since = ALGORITHMS[spec.method]
-    if version < since:
+    if not has_method(spec.method, version):
         raise UserError(
             f"SGLang {version_text(version)} has no {algorithm}: it came with {version_text(since)} or before that, "
             f"later than this one; use a newer SGLang for method {spec.method}"

@@ -99,12 +99,16 @@ def _span_text(span: Span) -> str:
     return f"{first} and later" if span[1] is None else f"{first} to before {'.'.join(map(str, span[1]))}"
 
 
+def has_method(method: str, version: Version) -> bool:
+    return _in_span(version, METHOD_SPANS[method])
+
+
 def check_method(spec: SpecConfig, version: Version) -> None:
     """Refuse a method, N, tree or option that this version does not have; the message says which versions do."""
-    span = METHOD_SPANS[spec.method]
     shown = ".".join(map(str, version))
-    if not _in_span(version, span):
-        raise UserError(f"vLLM {shown} has no method '{spec.method}': it is in {_span_text(span)}")
+    if not has_method(spec.method, version):
+        span = _span_text(METHOD_SPANS[spec.method])
+        raise UserError(f"vLLM {shown} has no method '{spec.method}': it is in {span}")
     if spec.tree is not None:
         raise UserError(f"vLLM drafts chains only, and '{spec.label}' is a tree: use SGLang, or give n")
     if spec.n > MOST_N:

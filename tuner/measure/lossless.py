@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from tuner.measure.lossless_greedy import Divergence, GreedyResult
 from tuner.measure.lossless_sampled import SampledResult
 
+#: How a fault begins that says nothing of the output's law: the setting died, hung or broke answers off.
+UNSAFE = "unsafe for this workload"
+
 
 @dataclass(frozen=True, slots=True)
 class Structured:
@@ -55,12 +58,18 @@ class Verified:
     @property
     def tested(self) -> bool:
         greedily = self.greedy is not None and not self.idle_greedily
-        return greedily or (not self.vacuous and any(self.trusted(result.temperature) for result in self.sampled))
+        sampled = (r.telling and self.trusted(r.temperature) for r in self.sampled)
+        return greedily or (not self.vacuous and any(sampled))
 
     @property
     def passed(self) -> bool:
         """Nothing was found against it, nor is anything known of its configuration."""
         return self.ok and not self.labels
+
+    @property
+    def thin(self) -> tuple[SampledResult, ...]:
+        """Temperatures with too few samples to tell: they count as not tested."""
+        return tuple(r for r in self.sampled if not (r.telling or self.vacuous) and self.trusted(r.temperature))
 
     @property
     def vacuous(self) -> bool:
@@ -84,9 +93,9 @@ class Verified:
     def faults(self) -> Iterator[tuple[float | None, str]]:
         """(temperature, why); None: at any."""
         if self.unsafe:
-            yield self.unsafe_at, f"unsafe for this workload: {self.unsafe}"
+            yield self.unsafe_at, f"{UNSAFE}: {self.unsafe}"
         if self.structured is not None and self.structured.broken:
-            yield None, f"unsafe for this workload: {_structured(self.structured)}"
+            yield None, f"{UNSAFE}: {_structured(self.structured)}"
         if self.greedy is not None and self.greedy.failed:
             yield 0.0, _greedy(self.greedy)
         for result in self.sampled:

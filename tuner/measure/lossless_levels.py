@@ -11,6 +11,8 @@ ALPHA = 0.01
 GLANCE_SHARE = 0.1
 #: The shift that reports state the power for, and the power they state a shift for.
 SHIFT, POWER = 0.05, 0.9
+#: A test that would not even have caught this shift with probability POWER has tested nothing.
+LARGEST_UNSEEN = 0.5
 
 
 def spent(fraction: float, alpha: float = ALPHA) -> float:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.measure.lossless_levels import ALPHA, SHIFT, caught, levels, power
+from tuner.measure.lossless_levels import ALPHA, LARGEST_UNSEEN, SHIFT, caught, levels, power
 
 Texts = Sequence[tuple[int | str, ...]]
 #: Expected count of a bin in the smaller sample, at least (Cochran's rule) ...
@@ -88,6 +88,11 @@ class SampledResult:
     def caught(self) -> float | None:
         """The smallest shift that would have been caught with probability 0.9."""
         return caught(self.first, self.second, self.df, self.final_level / 3)
+
+    @property
+    def telling(self) -> bool:
+        """Whether there were samples enough for equal output to say anything."""
+        return self.failed or (self.caught is not None and self.caught <= LARGEST_UNSEEN)
 
 
 def compare_sampled(

@@ -46,7 +46,9 @@ def headline(data: ReportInput) -> str:
     if word == "undecided":
         return advice(data)
     if word == "off":
-        best = max((c for v in data.verdicts if (c := decisive(v)) is not None), key=_value)
+        best = max((c for v in data.verdicts if (c := decisive(v)) is not None), key=_value, default=None)
+        if best is None:
+            return advice(data)
         gain = GAINS[data.evidence.objective]
         tried = f"{best.spec.label} at {cell_text(best.key)}"
         return f"{advice(data)} The best that was tried is {tried}. {gain}: {ratio(best.ratio)}, {_read(best)}."
@@ -60,10 +62,14 @@ def advice(data: ReportInput) -> str:
         reason = data.verdicts[0].reason if data.verdicts else "no cell was measured without speculation"
         return f"No advice can be given: {reason}."
     if word == "off":
+        lossy = [c.lossy is not None for v in data.verdicts for c in v.comparisons if c.ratio]
+        if all(lossy):
+            return "Leave speculative decoding off: no lossless setting was measured."
         several, one = NO_GAIN[data.evidence.objective]
         where = f"in none of the {len(keys)} measured cells {several}" if len(keys) > 1 else f"in the one cell {one}"
         objective = OBJECTIVES[data.evidence.objective]
-        return f"Leave speculative decoding off: {where} with any setting ({objective}) by more than the noise."
+        kind = "lossless setting" if any(lossy) else "setting"
+        return f"Leave speculative decoding off: {where} with any {kind} ({objective}) by more than the noise."
     parts = [f"use {spec.label} at {cells_text(where, keys)}" for spec, where in _settings(data.verdicts)]
     off = [v.key for v in data.verdicts if not v.on]
     if off:
@@ -113,9 +119,10 @@ def _at_most(overall: Overall) -> str:
 
 
 def decisive(verdict: Verdict) -> Comparison | None:
-    """The comparison a verdict rests on: the advised setting's, or the best of those that did not beat off."""
+    """The comparison a verdict rests on: the advised setting's, or the best of those that did not beat off. A lossy
+    setting is no rival: None where no other was measured."""
     # N by load is judged over all loads; at one of them it is one N, which stands here itself.
-    seen = [c for c in verdict.comparisons if c.ratio]
+    seen = [c for c in verdict.comparisons if c.ratio and not c.lossy]
     tried = [c for c in seen if not c.spec.by_load] or seen
     if verdict.on:
         return next((c for c in tried if c.spec == verdict.best), None)
@@ -142,8 +149,6 @@ def _gain_range(data: ReportInput) -> str:
 def _read(best: Comparison) -> str:
     """How the best of what is not advised is to be read."""
     assert best.ratio is not None
-    if best.lossy:
-        return "but its output is not the target's"
     if best.ratio.high < 1:
         return "so even that one loses"
     if best.ratio.low <= 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.decide.evidence import Evidence, Tried, gather
@@ -24,7 +24,7 @@ from tuner.report.capacity import capacity_cautions
 from tuner.report.data import ReportInput
 from tuner.report.drift import drift_caution
 from tuner.report.engine_cautions import correction_text, engine_cautions
-from tuner.report.engines import engines_page, winner
+from tuner.report.engines import compare_engines, engines_page
 from tuner.report.lossless_text import study_line
 from tuner.report.recommendation_json import recommendation_json
 from tuner.report.write import write_report
@@ -56,9 +56,10 @@ class StudyReport:
     def to_text(self) -> str:
         """The advice in a sentence, and where everything was written."""
         files = ", ".join(name for name in OUTPUT_FILES if (self.outputs / name).exists())
+        compared = self.data[self.engine].engines
         lines = [headline(self.data[self.engine]), ""]
-        if len(self.data) > 1:
-            lines = [f"{name}: {headline(one)}" for name, one in self.data.items()] + [""]
+        if compared is not None:
+            lines = [compared.sentence, *(f"{name}: {headline(one)}" for name, one in self.data.items()), ""]
         return "\n".join([*lines, f"report: {self.folder / 'report.md'}", f"files in {self.outputs}: {files}"])
 
 
@@ -78,11 +79,13 @@ def report_study(store: StudyStore, outputs: Path) -> StudyReport:
         write_report(data[name], store.folder, outputs)
         write_alpha_files(data[name], store.folder)
         return StudyReport(data, name, store.folder, outputs)
-    best = winner(data)
+    compared = compare_engines(data)
+    data = {name: replace(one, engines=compared) for name, one in data.items()}
+    best = compared.best or next(iter(data))
     for name, one in data.items():
         write_report(one, store.folder / name, outputs if name == best else outputs / name)
         write_alpha_files(one, store.folder / name)
-    write_atomic(store.folder / "report.md", engines_page(data))
+    write_atomic(store.folder / "report.md", engines_page(data, compared))
     return StudyReport(data, best, store.folder, outputs)
 
 
@@ -118,6 +121,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
         losslessness=_losslessness(verified, recommendation),
         verified=verified,
         in_night=is_night(store.folder.parent),
+        target=resolved.target,
         records=str(store.folder) if len(store.header.environments) > 1 else None,
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner.engines.sglang_lossy import BY_ARGMAX
+from tuner.measure.lossless import UNSAFE
 from tuner.measure.records import CellKey
 from tuner.report.advice import decisive, gain_word
 from tuner.report.data import ReportInput
 from tuner.report.derived import BreakEvenPoint
-from tuner.report.figures import cell_text, cells_text, figure, listed, loads_text
+from tuner.report.figures import alphas, cell_text, cells_text, figure, listed, loads_text
 from tuner.report.step_account import step_account
 from tuner.report.ties import could_part
 from tuner.spec.speculation import LOOKUP_METHODS
@@ -16,7 +18,7 @@ from tuner.spec.speculation import LOOKUP_METHODS
 
 def what_would_change(data: ReportInput) -> tuple[str, ...]:
     untried = [f"Not launched yet: {data.left_to_try}."] if data.left_to_try else []
-    return (*untried, *_acceptance(data), *could_part(data), *_outside(data))
+    return (*untried, *_acceptance(data), *_lossy(data), *could_part(data), *_outside(data))
 
 
 def measured_range(data: ReportInput) -> str:
@@ -35,10 +37,9 @@ def alpha_text(point: BreakEvenPoint) -> str:
         return ""
     if not point.alpha_defined:
         return "not defined (one alpha does not give its tau)"
-    value, low, high = (None if a is None else f"{a:.3f}" for a in point.alpha)
-    if value is None:
+    if point.alpha[0] is None:
         return f"none: needs tau over {point.spec.depth + 1}"
-    return f"{value} [{low}, {high or 'none'}], n = {point.tau.n}"
+    return f"{alphas(point.alpha)}, n = {point.tau.n}"
 
 
 #: What acceptance cannot tell, by what was found: step times that do not come to what was measured.
@@ -74,6 +75,21 @@ def _acceptance(data: ReportInput) -> Iterator[str]:
     keys = [v.key for v in data.verdicts]
     for (label, reading), where in untold.items():
         yield f"{label} at {cells_text(where, keys)}: {UNTOLD[reading]} {gain_word(data)}."
+
+
+def _lossy(data: ReportInput) -> Iterator[str]:
+    """No sample makes a setting lossless, and no gain makes it advice."""
+    found: dict[tuple[str, str, str], list[CellKey]] = {}
+    for one in (c for verdict in data.verdicts for c in verdict.comparisons if c.lossy):
+        word, other = "lossy", "only a build or an option whose output is the target's own would change that"
+        if BY_ARGMAX in str(one.lossy):
+            other = "only an engine build that verifies by sampling would change that"
+        elif UNSAFE in str(one.lossy):
+            word, other = "unsafe", "find out why first, with `tuner verify`"
+        found.setdefault((one.spec.label, word, other), []).append(one.key)
+    keys = [v.key for v in data.verdicts]
+    for (label, word, other), where in found.items():
+        yield f"{label} is {word} at {cells_text(where, keys)}, whatever it gains: {other}."
 
 
 def _outside(data: ReportInput) -> Iterator[str]:

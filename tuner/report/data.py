@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tuner.decide.across import Duel
 from tuner.decide.evidence import Evidence
 from tuner.decide.predict import Prediction
 from tuner.decide.rank import Recommendation, Verdict
@@ -18,6 +19,16 @@ from tuner.spec.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
+class EnginesCompared:
+    """What a study over several engines came to. `sentence`: the claim, and whose build it must not be read from;
+    `best`: None where no engine is told apart."""
+
+    sentence: str
+    best: str | None
+    duels: tuple[Duel, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportInput:
     """One engine's study. `predictions`: every chain the formula reaches, from all that was measured (for the plot);
     the comparison with what was measured is redone here from the launches before each one.
@@ -27,7 +38,8 @@ class ReportInput:
     `records`: where the stored records lie; None: beside the report. `schedules`: what N by load came to, by arm.
     `tasks`: advice for each task alone; empty where there is one only. `left_to_try`: the launch that would be next.
     `verified`: what `losslessness` is a sentence of, by setting. `in_night`: a part of a sweep's night, and
-    resumed with it.
+    resumed with it. `target`: the model as the engine was given it; None: as the workload names it.
+    `engines`: None where fewer than two were measured.
     """
 
     header: StudyHeader
@@ -44,6 +56,8 @@ class ReportInput:
     left_to_try: str | None = None
     verified: Mapping[SpecConfig, Verified] = field(default_factory=dict)
     in_night: bool = False
+    target: str | None = None
+    engines: EnginesCompared | None = None
 
     @property
     def workload(self) -> Workload:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.decide.break_even import alpha_for, break_even
+from tuner.decide.break_even import Alphas, break_even, need
 from tuner.decide.evidence import Evidence, Tried
 from tuner.measure.acceptance import AcceptanceCounts, pool, request_counts
 from tuner.measure.compare import pairs
@@ -35,7 +35,7 @@ class BreakEvenPoint:
     spec: SpecConfig
     key: CellKey
     tau: Estimate
-    alpha: tuple[float | None, float | None, float | None]
+    alpha: Alphas
     alpha_defined: bool
 
 
@@ -90,10 +90,13 @@ def break_even_point(evidence: Evidence, on: Tried, key: CellKey) -> BreakEvenPo
     spread = bootstrap([row for row in rows if all(row)], _step_ratio, evidence.seed)
     if spread is None:
         return None
-    tau, depth = spread.scaled(point.tau / spread.value), on.spec.depth
-    alpha = (point.alpha, alpha_for(tau.low, depth), alpha_for(tau.high, depth))
-    defined = on.spec.method not in LOOKUP_METHODS and on.spec.tree is None and not on.spec.by_load
-    return BreakEvenPoint(on.spec, key, tau, alpha, defined)
+    tau = spread.scaled(point.tau / spread.value)
+    return BreakEvenPoint(on.spec, key, tau, need(tau, on.spec.depth).alpha, alpha_defined(on.spec))
+
+
+def alpha_defined(spec: SpecConfig) -> bool:
+    """Whether one alpha gives a setting's tau."""
+    return spec.method not in LOOKUP_METHODS and spec.tree is None and not spec.by_load
 
 
 def _counts(cell: Cell, spec: SpecConfig) -> list[AcceptanceCounts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,31 +14,38 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from tuner.measure.statistics import Estimate
+from tuner.report.figures import NOT_RANKED
 
 #: Told apart with any colour vision (Okabe and Ito, 2008); black is kept for off.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLES = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT, MOST_ACROSS = 4.2, 3.3, 3
+#: Of legends: columns, pixels kept free beside them, inches a panel's height has room for, letters of a broken line.
+MOST_COLUMNS, MARGIN, LEGEND_HEIGHT, LEAST_LETTERS = 4, 8, 0.5, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points with intervals under one name."""
+    """Points with intervals under one name. `lossy`: of output that is not the target's: hollow, named as not ranked,
+    and no line leads to them."""
 
     label: str
     xs: Sequence[float]
     ys: Sequence[Estimate]
+    lossy: bool = False
 
 
 def bars(axes: Axes, series: Series, row: int | None, style: str) -> ErrorbarContainer:
     """Points with intervals. `row`: which colour and marker; None is off's."""
+    label = f"{series.label}, {NOT_RANKED}" if series.lossy else series.label
     values = [y.value for y in series.ys]
     below = [y.value - y.low for y in series.ys]
     above = [y.high - y.value for y in series.ys]
     return axes.errorbar(
-        series.xs, values, yerr=[below, above], label=series.label, linestyle=style or "none", capsize=3, linewidth=0.9,
-        elinewidth=1.6, markersize=5, color="black" if row is None else colour(row),
+        series.xs, values, yerr=[below, above], label=label, capsize=3, linewidth=0.9,
+        linestyle="none" if series.lossy else style or "none", elinewidth=1.6, markersize=5,
+        color="black" if row is None else colour(row), markerfacecolor="none" if series.lossy else None,
         marker="x" if row is None else MARKERS[row % len(MARKERS)],
     )  # fmt: skip
 
@@ -71,15 +79,28 @@ def share_limits(panels: Sequence[Axes]) -> None:
 
 
 def legend(figure: Figure, panels: Iterable[Axes]) -> None:
-    """One legend for all panels, below them."""
+    """One legend for all panels, below them: as many columns as the figure has room for, and a figure as much higher
+    as its rows take."""
     named: dict[str, Artist] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
     labels = sorted(named, key=lambda label: not label.startswith(("off", "1:")))
-    figure.legend(
-        [named[label] for label in labels], labels, loc="outside lower center", ncols=min(4, len(named)), fontsize=8
-    )
+    if not labels:
+        return
+    handles = [named[label] for label in labels]
+    widest = max(len(label) for label in labels)
+    ways = [(columns, widest) for columns in range(min(MOST_COLUMNS, len(named)), 0, -1)]
+    ways += [(1, length) for length in range(widest - 1, LEAST_LETTERS, -4)]
+    for columns, length in ways:
+        shown = [textwrap.fill(label, length) for label in labels]
+        made = figure.legend(handles, shown, loc="outside lower center", ncols=columns, fontsize=8)
+        box = made.get_window_extent()
+        if box.width <= figure.bbox.width - MARGIN:
+            break
+        if (columns, length) != ways[-1]:
+            made.remove()
+    figure.set_figheight(figure.get_figheight() + max(0.0, box.height / figure.dpi - LEGEND_HEIGHT))
 
 
 def png(figure: Figure) -> bytes:

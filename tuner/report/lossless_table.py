@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tuner.measure.lossless import Verified
 from tuner.measure.lossless_levels import POWER, SHIFT
 from tuner.measure.lossless_sampled import SampledResult
-from tuner.report.lossless_text import greedy_text
+from tuner.report.lossless_text import NOT_TESTED, few, greedy_text
 from tuner.report.tables import Table, table
 from tuner.spec.speculation import SpecConfig
 
@@ -56,4 +56,5 @@ def _sampled(one: Verified, result: SampledResult) -> tuple[str, str, str, str]:
         return against, f"DIFFERS ({told})", *NO_SAMPLES
     caught = "none" if result.caught is None else f"{result.caught:.2f}"
     power = result.power()
-    return against, f"no difference found ({told})", caught, "under 0.01" if power < 0.01 else f"{power:.2f}"
+    found = "no difference found" if result.telling else f"{NOT_TESTED}, {few(result)}"
+    return against, f"{found} ({told})", caught, "under 0.01" if power < 0.01 else f"{power:.2f}"

@@ -40,9 +40,11 @@ def verdict(one: Verified) -> str:
     known = [f"by its configuration, at temperature {at:g}: {why}" for at, why in one.labels]
     if faults or known:
         return f"NOT LOSSLESS: {(faults + known)[0]}"
-    if not one.tested:
+    if not one.tested and not one.thin:
         return NOT_TESTED + (": nothing was drafted on these requests" if one.vacuous else "")
-    return "lossless, as far as tested"
+    if not one.tested:
+        return f"{NOT_TESTED}: {few(one.thin[0])}"
+    return "; ".join(["lossless, as far as tested", *(_not_tested(result) for result in one.thin)])
 
 
 def line(one: Verified) -> str:
@@ -69,27 +71,31 @@ def study_line(tested: Mapping[SpecConfig, Verified], advised: Sequence[SpecConf
 def summary(tested: Mapping[SpecConfig, Verified], workload: str) -> str | None:
     """For people, above the table: what was found, and how large a fault could have passed unseen. `workload`: the
     file to verify with. None where nothing was tested."""
-    parts = [f"{spec.label} {verdict(one)}" for spec, one in tested.items() if not (one.passed and one.tested)]
+    parts = []
+    for spec, one in ((spec, one) for spec, one in tested.items() if not (one.passed and one.tested)):
+        # Of samples that were too few the temperature is named below, once for all settings.
+        parts.append(f"{spec.label} {NOT_TESTED if one.passed and one.thin else verdict(one)}")
     sound = [spec.label for spec, one in tested.items() if one.passed and one.tested]
     if sound:
         parts.append(f"no difference found in {listed(sound)}")
     if weak := unseen(tested):
-        parts.append(f"{weak}: run `tuner verify {workload}` before relying on it")
+        parts.append(f"{weak}: run `tuner verify {workload}` before turning it on")
     return "; ".join(parts) or None
 
 
 def unseen(tested: Mapping[SpecConfig, Verified]) -> str:
-    """The temperatures at which a shift of SHIFT is more likely missed than seen, with the least that shows; empty
-    where there are none."""
-    weak: dict[float, list[float | None]] = {}
-    for one in (one for one in tested.values() if one.passed and one.tested):
+    """The temperatures at which a shift of SHIFT is more likely missed than seen, with the least that shows, or that
+    there were too few samples to tell; empty where there are none."""
+    weak: dict[float, list[SampledResult]] = {}
+    for one in (one for one in tested.values() if one.passed and not one.vacuous):
         for result in one.sampled:
-            if not one.vacuous and one.trusted(result.temperature) and result.power() < WEAK:
-                weak.setdefault(result.temperature, []).append(result.caught)
+            if one.trusted(result.temperature) and result.power() < WEAK:
+                weak.setdefault(result.temperature, []).append(result)
     told = []
-    for temperature, caught in weak.items():
-        least = max((1.0 if c is None else c) for c in caught)
-        told.append(f"at temperature {temperature:g} only shifts above {least:.2f} would show")
+    for temperature, results in weak.items():
+        thinnest = max(results, key=lambda result: 2.0 if result.caught is None else result.caught)
+        seen = f"at temperature {temperature:g} only shifts above {thinnest.caught or 1.0:.2f} would show"
+        told.append(seen if thinnest.telling else _not_tested(thinnest))
     return listed(told) if told else ""
 
 
@@ -155,7 +161,17 @@ def _sampled(result: SampledResult) -> str:
     return f"{text}; {_power(result)}"
 
 
+def few(result: SampledResult) -> str:
+    return f"too few samples to tell: n = {result.second} against {result.first}"
+
+
+def _not_tested(result: SampledResult) -> str:
+    return f"temperature {result.temperature:g} {NOT_TESTED} ({few(result)})"
+
+
 def _power(result: SampledResult) -> str:
+    if not result.telling:
+        return f"{few(result)}, which counts as {NOT_TESTED}"
     least = f", one of {result.caught:.2g} with {POWER:g}" if result.caught is not None else ""
     return (
         f"a shift of {SHIFT:g} in total variation would have been caught with probability {result.power():.2g}{least}"

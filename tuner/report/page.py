@@ -10,6 +10,8 @@ from tuner.report.advice import headline, leave_off, one_setting, verdict_word
 from tuner.report.changes import what_would_change
 from tuner.report.data import ReportInput
 from tuner.report.differences import differences
+from tuner.report.draft_needs import draft_needs
+from tuner.report.draft_text import need_lines, need_table
 from tuner.report.launch_script import shell_block
 from tuner.report.lossless_table import lossless_table
 from tuner.report.lossless_text import summary
@@ -17,6 +19,7 @@ from tuner.report.rendering import render
 from tuner.report.sureness import how_sure
 from tuner.report.tasks_text import task_lines, task_table
 from tuner.report.ties import ties
+from tuner.report.training import kind_sentence, recipes
 from tuner.report.turns_text import schedule_lines, schedule_table, turn_lines
 from tuner.report.why import steps, why
 
@@ -51,7 +54,7 @@ def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
         "schedule_lines": schedule_lines(data),
         "schedule_table": schedule_table(data),
     }
-    return render("report.md.j2", context | _decision(data) | _measured(data) | _facts(data))
+    return render("report.md.j2", context | _decision(data) | _drafts(data) | _measured(data) | _facts(data))
 
 
 def launches(data: ReportInput) -> tuple[tuple[str, str | None], ...]:
@@ -69,6 +72,11 @@ def environment_text(data: ReportInput) -> str:
     return f"{env.engine} {env.version} ({env.device})" if env else "an engine that is not registered any more"
 
 
+def machine_text(data: ReportInput) -> str:
+    host, gpus = data.header.host, [gpu.name for gpu in data.header.host.gpus]
+    return f"{host.cpu}, {host.cores} cores, {f'{len(gpus)} x {gpus[0]}' if gpus else 'no GPU'}"
+
+
 def _decision(data: ReportInput) -> dict[str, Any]:
     return {
         "verdict_table": verdict_tables.verdict_table(data),
@@ -77,6 +85,16 @@ def _decision(data: ReportInput) -> dict[str, Any]:
         "break_even_table": verdict_tables.break_even_table(data),
         "prediction_table": verdict_tables.prediction_table(data),
         "drift_table": verdict_tables.drift_table(data),
+    }
+
+
+def _drafts(data: ReportInput) -> dict[str, Any]:
+    needs = draft_needs(data)
+    return {
+        "need_table": need_table(needs),
+        "need_lines": need_lines(data, needs),
+        "recipes": recipes(data, needs),
+        "kind_sentence": kind_sentence(needs),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tuner.report.figures import listed, loads_text
-from tuner.report.recommendation_json import config, place
+from tuner.report.json_parts import config, place
 from tuner.report.redact import shown_argv
 from tuner.run.planning import Plan, PlannedLaunch
 

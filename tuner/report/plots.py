@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from tuner.decide.evidence import Evidence
 from tuner.decide.rank import Verdict
-from tuner.measure.records import Load
+from tuner.measure.records import CellKey, Load
 from tuner.report.derived import temperature_drafting_share, temperature_positions
 from tuner.report.drawing import STYLES, Series, bars, legend, panels, share_limits
 from tuner.spec.speculation import LOOKUP_METHODS, SpecConfig
@@ -38,7 +38,8 @@ def acceptance_plot(evidence: Evidence) -> Figure | None:
             share = temperature_drafting_share(evidence, spec, temperature) if spec.method in LOOKUP_METHODS else None
             drafts = f", drafts in {share:.0%} of steps" if share is not None else ""
             label = f"{spec.label}, temperature {temperature:g} (n = {points[0][1].n} prompts{drafts})"
-            series = Series(label, [k + shift for k, _ in points], [a for _, a in points])
+            lossy = any(one.lossy(k) for one in evidence.tried if one.spec == spec for k in _at(evidence, temperature))
+            series = Series(label, [k + shift for k, _ in points], [a for _, a in points], lossy)
             bars(axes, series, row, STYLES[column % len(STYLES)])
             drawn = max(drawn, points[-1][0])
     if not drawn:
@@ -64,8 +65,11 @@ def speedup_plot(verdicts: Sequence[Verdict], objective: str) -> Figure | None:
     figure, grid = panels(len(temperatures), height=3.8)
     for axes, temperature in zip(grid, temperatures, strict=True):
         for row, spec in enumerate(specs):
-            series = _gains(verdicts, spec, temperature, loads, 0.09 * (row - (len(specs) - 1) / 2))
-            bars(axes, series, row, "-")
+            shift = 0.09 * (row - (len(specs) - 1) / 2)
+            for lossy in (False, True):
+                series = _gains(verdicts, spec, temperature, lossy, loads, shift)
+                if series.xs:
+                    bars(axes, series, row, "-")
         axes.axhline(1, color="black", linewidth=1, label="1: the same as off")
         _shade_drift(axes, verdicts, loads)
         axes.set_xticks(range(len(loads)), [_load_tick(load) for load in loads])
@@ -89,15 +93,15 @@ def _shade_drift(axes: Axes, verdicts: Sequence[Verdict], loads: Sequence[Load])
 
 
 def _gains(
-    verdicts: Sequence[Verdict], spec: SpecConfig, temperature: float, loads: Sequence[Load], shift: float
+    verdicts: Sequence[Verdict], spec: SpecConfig, temperature: float, lossy: bool, loads: Sequence[Load], shift: float
 ) -> Series:
     found = [
         (loads.index(v.key.load) + shift, c.ratio)
         for v in verdicts
         for c in v.comparisons
-        if v.key.temperature == temperature and c.spec == spec and c.ratio
+        if v.key.temperature == temperature and c.spec == spec and c.ratio and (c.lossy is not None) == lossy
     ]
-    return Series(f"{spec.label} ({_n_text(verdicts, spec)})", [x for x, _ in found], [y for _, y in found])
+    return Series(f"{spec.label} ({_n_text(verdicts, spec)})", [x for x, _ in found], [y for _, y in found], lossy)
 
 
 def _n_text(verdicts: Sequence[Verdict], spec: SpecConfig) -> str:
@@ -113,6 +117,10 @@ def one_n_each(evidence: Evidence) -> tuple[SpecConfig, ...]:
 
 def _temperatures(evidence: Evidence) -> tuple[float, ...]:
     return tuple(dict.fromkeys(key.temperature for key in evidence.keys))
+
+
+def _at(evidence: Evidence, temperature: float) -> tuple[CellKey, ...]:
+    return tuple(key for key in evidence.keys if key.temperature == temperature)
 
 
 def _load_tick(load: Load) -> str:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tuner.decide.rank import Comparison, Verdict
 from tuner.decide.schedule_verdict import ScheduleVerdict
 from tuner.decide.tasks import TaskAdvice
-from tuner.measure.records import CellKey
-from tuner.measure.statistics import Estimate
 from tuner.report.advice import headline, verdict_word
 from tuner.report.calibration import confirmations
 from tuner.report.changes import what_would_change
-from tuner.report.data import ReportInput
+from tuner.report.data import EnginesCompared, ReportInput
 from tuner.report.derived import BreakEvenPoint
+from tuner.report.draft_json import need_json, recipe_json
+from tuner.report.draft_needs import draft_needs
+from tuner.report.json_parts import Json, config, estimate, place
 from tuner.report.redact import shown_argv
 from tuner.report.step_account import step_account
 from tuner.report.sureness import how_sure
+from tuner.report.training import recipes
 from tuner.report.turns_text import turn_lines
 from tuner.report.why import steps, why
 from tuner.spec.speculation import SpecConfig
@@ -26,15 +27,13 @@ from tuner.spec.speculation import SpecConfig
 SCHEMA_VERSION = 1
 SCHEMA_PATH = Path(__file__).with_name("recommendation.schema.json")
 
-Json = dict[str, Any]
-
 
 def recommendation_json(data: ReportInput) -> str:
     return json.dumps(as_dict(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_dict(data: ReportInput) -> Json:
-    header = data.header
+    header, needs = data.header, draft_needs(data)
     return {
         "schema_version": SCHEMA_VERSION,
         "study": {"id": header.id, "created": header.created, "status": data.status, "seed": header.seed},
@@ -46,10 +45,13 @@ def as_dict(data: ReportInput) -> Json:
         "how_sure": list(how_sure(data)),
         "losslessness": data.losslessness,
         "best": _best(data),
+        "engines": _engines(data.engines),
         "cells": [_cell(data, verdict) for verdict in data.verdicts],
         "tasks": [_task(advice) for advice in data.tasks],
         "schedules": [_schedule(told) for told in data.schedules],
         "turns": list(turn_lines(data)),
+        "draft_needs": [need_json(one) for one in needs],
+        "training": [recipe_json(recipe) for recipe in recipes(data, needs)],
         "steps": list(steps(data)),
         "launch": [_launch(data, spec) for spec in data.advised],
         "environment": _environment(data),
@@ -59,18 +61,6 @@ def as_dict(data: ReportInput) -> Json:
         "cautions": list(data.cautions),
         "would_change": list(what_would_change(data)),
     }
-
-
-def estimate(value: Estimate | None) -> Json | None:
-    return {"value": value.value, "low": value.low, "high": value.high, "n": value.n} if value else None
-
-
-def config(spec: SpecConfig) -> Json:
-    return {"label": spec.label, "key": spec.key, **spec.to_dict()}
-
-
-def place(key: CellKey) -> Json:
-    return {"concurrency": key.load.concurrency, "rate": key.load.rate, "temperature": key.temperature}
 
 
 def _best(data: ReportInput) -> Json:
@@ -85,6 +75,17 @@ def _best(data: ReportInput) -> Json:
         "worst_loss": {"cell": place(lost[0]), "loss": lost[1]} if lost else None,
         "reason": overall.reason,
     }
+
+
+def _engines(compared: EnginesCompared | None) -> Json | None:
+    """`ratio`: how many times better `second` is, each at its own advice, with the luck of both launches in it."""
+    if compared is None:
+        return None
+    duels = [
+        {"first": duel.first, "second": duel.second, "ratio": estimate(duel.claim), "winner": duel.winner}
+        for duel in compared.duels
+    ]
+    return {"sentence": compared.sentence, "best": compared.best, "duels": duels}
 
 
 def _cell(data: ReportInput, verdict: Verdict) -> Json:

@@ -10,10 +10,12 @@ from tuner.report.advice import advice, headline, leave_off, one_setting, verdic
 from tuner.report.changes import measured_range, what_would_change
 from tuner.report.data import ReportInput
 from tuner.report.differences import differences
+from tuner.report.draft_needs import draft_needs
+from tuner.report.draft_text import one_line
 from tuner.report.fact_tables import workload_yaml
 from tuner.report.figures import cells_text
 from tuner.report.lossless_text import unseen
-from tuner.report.page import environment_text, launches
+from tuner.report.page import environment_text, launches, machine_text
 from tuner.report.rendering import render
 from tuner.report.sureness import how_sure
 from tuner.report.tasks_text import task_lines, task_table
@@ -34,6 +36,7 @@ def skill(data: ReportInput) -> str:
         "model": data.workload.model,
         "engine": environment_text(data),
         "headline": headline(data),
+        "engines": data.engines.sentence if data.engines else None,
         "why": why(data),
         "when": _when(data),
         "when_not": _when_not(data),
@@ -47,6 +50,7 @@ def skill(data: ReportInput) -> str:
         "task_table": task_table(data),
         "task_lines": task_lines(data),
         "break_even_table": break_even_table(data),
+        "draft_line": one_line(draft_needs(data)),
         "how_sure": how_sure(data),
         "cautions": data.cautions,
         "what_would_change": what_would_change(data),
@@ -78,7 +82,7 @@ def front_matter(data: ReportInput) -> str:
 def _when(data: ReportInput) -> list[str]:
     return [
         f"Serving {data.workload.model} with {environment_text(data)} on a machine like the measured one "
-        f"({data.header.host.cpu}, {data.header.host.cores} cores{_gpus(data)}).",
+        f"({machine_text(data)}).",
         f"Traffic like the measured one, which is what this advice applies to: {measured_range(data)}.",
     ]
 
@@ -116,8 +120,3 @@ def _described(spec: SpecConfig) -> str:
     return f"draft type {spec.method}, {shape}, draft {spec.draft or 'none (from the text itself)'}" + (
         f", {options}." if options else "."
     )
-
-
-def _gpus(data: ReportInput) -> str:
-    names = [gpu.name for gpu in data.header.host.gpus]
-    return f", {len(names)} x {names[0]}" if names else ", no GPU"

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tuner.errors import UserError
+from tuner.report.drawing import png
+from tuner.run.files import write_atomic
 from tuner.theory.load import LoadPoint
 from tuner.theory.quality import QualityPoint
 from tuner.theory.rollback import Demonstration
@@ -27,23 +29,16 @@ def check_target(path: Path) -> None:
     """Refuse before any work is done what could not be written after it."""
     if path.suffix.lower() != ".png":
         raise UserError(f"--plot {path} is no PNG; give a path that ends in .png.")
-    if not path.parent.is_dir():
+    # os.path where pathlib would raise: over names too long, and folders this user may not look into.
+    if not os.path.isdir(path.parent):
         raise UserError(f"--plot {path}: the directory {path.parent} does not exist; create it first.")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UserError(f"--plot {path} is a directory; give a file name in it.")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG through a temporary file in the same directory, so that no half file is ever seen."""
     check_target(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        figure.savefig(partial, format="png", dpi=120)
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"--plot {path} could not be written: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomic(path, png(figure))
 
 
 def speedup_figure(alpha: float, cost: float, points: Sequence[Point], best: Optimum) -> Figure:

@@ -51,24 +51,25 @@ def _tpot_panel(
         hollow(bars(axes, Series("off again, measured last", [0.12], [last.scaled(1000)]), None, ""))
     for row, (arm, name) in enumerate(arms.items()):
         line = sorted((p for p in predictions if p.spec.arm == arm), key=lambda p: p.spec.n)
-        if line:
+        if len(line) > 1:
             _band(axes, line, titles[arm], row)
-        seen = _measured(evidence, arm, key)
-        if seen:
-            bars(axes, Series(f"{name}, measured", [n for n, _ in seen], [t for _, t in seen]), row, "")
+        for lossy in (False, True):
+            seen = _measured(evidence, arm, key, lossy)
+            if seen:
+                bars(axes, Series(f"{name}, measured", [n for n, _ in seen], [t for _, t in seen], lossy), row, "")
     axes.set(title=f"{key.load.text}, temperature {key.temperature:g}", xlabel="N, tokens drafted per verify step")
     axes.set_ylabel("mean TPOT, ms per token")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", alpha=0.25)
 
 
-def _measured(evidence: Evidence, arm: object, key: CellKey) -> list[tuple[int, Estimate]]:
-    """(N, mean TPOT in ms) of an arm's chains in a cell."""
+def _measured(evidence: Evidence, arm: object, key: CellKey, lossy: bool) -> list[tuple[int, Estimate]]:
+    """(N, mean TPOT in ms) of an arm's chains in a cell, the lossy ones or the others."""
     found = []
     for spec in one_n_each(evidence):
         one = evidence.best_trial(spec, key)
         tpot_s = one.cells[key].tpot_mean_s if one else None
-        if spec.arm == arm and spec.n and tpot_s:
+        if one and spec.arm == arm and spec.n and tpot_s and (one.lossy(key) is not None) == lossy:
             found.append((spec.n, tpot_s.scaled(1000)))
     return found
 

@@ -82,10 +82,11 @@ def _panel(axes: Axes, evidence: Evidence, lines: list[_Line], key: CellKey, wha
         axes.axhline(plain.value, color="black", linewidth=0.8, linestyle=":", label="off")
         axes.axhspan(plain.low, plain.high, color="black", alpha=0.08, lw=0)
     for row, line in enumerate(lines):
-        points = list(_points(evidence, line, key, what))
-        if points:
-            xs = [nodes + APART * most * _beside(lines, row, nodes) for nodes, _ in points]
-            bars(axes, Series(line.name, xs, [y for _, y in points]), row, "-")
+        for lossy in (False, True):
+            points = list(_points(evidence, line, key, what, lossy))
+            if points:
+                xs = [nodes + APART * most * _beside(lines, row, nodes) for nodes, _ in points]
+                bars(axes, Series(line.name, xs, [y for _, y in points], lossy), row, "-")
     axes.set(title=cell_text(key), xlabel="m, nodes verified per step (root included)")
     axes.set_ylabel("tau, tokens per verify step" if what == "tau" else "mean TPOT, ms per token")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -98,11 +99,11 @@ def _beside(lines: list[_Line], row: int, nodes: int) -> float:
     return sharing.index(row) - (len(sharing) - 1) / 2
 
 
-def _points(evidence: Evidence, line: _Line, key: CellKey, what: str) -> Iterator[tuple[int, Estimate]]:
+def _points(evidence: Evidence, line: _Line, key: CellKey, what: str, lossy: bool) -> Iterator[tuple[int, Estimate]]:
     for spec in line.specs:
-        cell = _cell(evidence, spec, key)
-        value = _figure(cell, what) if cell else None
-        if value:
+        one = evidence.best_trial(spec, key)
+        value = _figure(one.cells[key], what) if one else None
+        if one and value and (one.lossy(key) is not None) == lossy:
             yield nodes_of(spec), value
 
 

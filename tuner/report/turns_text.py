@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from tuner.decide.schedule import stretches_text
 from tuner.decide.schedule_verdict import ScheduleVerdict
 from tuner.decide.turns import LoadTurn, load_turns, temperature_turns
+from tuner.decide.verdict import Verdict
 from tuner.measure.records import Load
 from tuner.report.data import ReportInput
-from tuner.report.figures import NOT_MEASURED, cell_text, loads_text, ms, ratio
+from tuner.report.figures import NOT_MEASURED, cell_text, listed, loads_text, ms, ratio
 from tuner.report.tables import Table, table
 
 
@@ -51,16 +52,26 @@ def _loads(data: ReportInput) -> Iterator[str]:
 
 def _temperatures(data: ReportInput) -> Iterator[str]:
     said: dict[str, list[Load]] = {}
-    for turn in temperature_turns(data.verdicts):
+    for turn in temperature_turns([v for v in data.verdicts if _judged(v)]):
         switch = turn.switch
         if switch.first_off is not None and (switch.last_on is not None or switch.beyond):
             said.setdefault(switch.text, []).append(turn.load)
     for text, loads in said.items():
         yield f"Temperature: at {loads_text(loads)} {text}."
-    temperatures = {v.key.temperature for v in data.verdicts}
+    judged = {v.key.temperature for v in data.verdicts if _judged(v)}
+    if unjudged := sorted({v.key.temperature for v in data.verdicts} - judged):
+        shown = listed(f"{t:g}" for t in unjudged)
+        yield f"Temperature: no lossless setting was measured at {shown}, so what it does to the advice is not told."
+    temperatures = judged
     if not said and len(temperatures) > 1:
         shown = ", ".join(f"{t:g}" for t in sorted(temperatures))
         yield f"Temperature: whether to speculate does not depend on it at any load measured (temperatures {shown})."
+
+
+def _judged(verdict: Verdict) -> bool:
+    """Whether anything but lossy settings was there to be advised."""
+    tried = [c for c in verdict.comparisons if not c.spec.is_off]
+    return not tried or any(not c.lossy for c in tried)
 
 
 def schedule_lines(data: ReportInput) -> tuple[str, ...]:

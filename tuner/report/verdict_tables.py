@@ -10,7 +10,7 @@ from tuner.report.calibration import confirmations
 from tuner.report.changes import alpha_text
 from tuner.report.data import ReportInput
 from tuner.report.drift import drifts_by_load
-from tuner.report.figures import NOT_MEASURED, change, figure, moved, ms, ratio
+from tuner.report.figures import NOT_MEASURED, NOT_RANKED, change, figure, moved, ms, ratio
 from tuner.report.step_account import StepAccount, step_account
 from tuner.report.tables import Table, table
 from tuner.spec.speculation import LOOKUP_METHODS, OFF, SpecConfig
@@ -104,7 +104,7 @@ def _break_even_row(data: ReportInput, compared: Comparison, with_alpha: bool) -
         *(alphas if with_alpha else ()),
         NOT_MEASURED if account is None else f"{account.gain:.2f}x" if defined else BELOW_1,
         ratio(compared.ratio),
-        "" if account is None else READINGS[account.reading],
+        NOT_RANKED if compared.lossy else "" if account is None else READINGS[account.reading],
     )
 
 
@@ -118,13 +118,14 @@ def _verdict_row(data: ReportInput, verdict: Verdict) -> tuple[str, ...]:
     rests_on = decisive(verdict)
     off = _cell(data, OFF, verdict.key)
     on = _cell(data, rests_on.spec, verdict.key) if rests_on else None
+    missing = NOT_RANKED if any(c.lossy for c in verdict.comparisons) else NOT_MEASURED
     return (
         *place(verdict.key),
         f"**{verdict.best.label}**" if verdict.on else "**leave off**",
         _rival(data, verdict, rests_on),
-        ratio(rests_on.ratio) if rests_on else NOT_MEASURED,
+        ratio(rests_on.ratio) if rests_on else missing,
         ms(off.tpot_p50_s) if off else NOT_MEASURED,
-        ms(on.tpot_p50_s) if on else NOT_MEASURED,
+        ms(on.tpot_p50_s) if on else missing,
         verdict.reason,
     )
 
@@ -137,7 +138,7 @@ def _cell(data: ReportInput, spec: SpecConfig, key: CellKey) -> CellSummary | No
 def _rival(data: ReportInput, verdict: Verdict, rests_on: Comparison | None) -> str:
     """Where off is the advice nothing else decided: the setting named came closest."""
     if rests_on is None:
-        return NOT_MEASURED
+        return "none is lossless" if any(c.lossy for c in verdict.comparisons) else NOT_MEASURED
     closest = not verdict.on and verdict_word(data) != "off"
     return f"closest rival: {rests_on.spec.label}" if closest else rests_on.spec.label
 

@@ -13,13 +13,15 @@ from tuner.spec.speculation import SpecConfig
 
 
 def why(data: ReportInput) -> tuple[str, ...]:
-    """Where the setting that matters does best and worst: tokens a verify step against what the step costs."""
+    """Where the setting that matters does best and worst: tokens a verify step against what the step costs. Where it
+    is lossy, that comes last."""
     if verdict_word(data) == "undecided":
         return ()
     spec = _shown(data)
     seen = [c for v in data.verdicts for c in v.comparisons if c.spec == spec and c.ratio]
     seen.sort(key=lambda c: -(c.ratio.value if c.ratio else 0.0))
-    return tuple(_line(data, one) for one in dict.fromkeys((seen[0], seen[-1])))
+    sound, lossy = [c for c in seen if not c.lossy], [c for c in seen if c.lossy]
+    return tuple(_line(data, one) for one in dict.fromkeys((*sound[:1], *sound[-1:], *lossy[:1])))
 
 
 def steps(data: ReportInput) -> tuple[str, ...]:
@@ -33,13 +35,14 @@ def _shown(data: ReportInput) -> SpecConfig:
     if not best.is_off and not best.by_load:
         return best
     found = [c for v in data.verdicts if (c := decisive(v)) is not None]
+    found = found or [c for v in data.verdicts for c in v.comparisons if c.ratio]
     return max(found, key=lambda c: c.ratio.value if c.ratio else 0.0).spec
 
 
 def _line(data: ReportInput, shown: Comparison) -> str:
     account = step_account(data, shown)
     where = cell_text(shown.key)
-    if account is None or not explains(account, shown):
+    if account is None or shown.lossy or not explains(account, shown):
         return f"{where}: {_as_measured(data, shown)}."
     return (
         f"{where}: with {shown.spec.label} a step emits {account.tau.value:.2f} tokens and takes "

@@ -67,6 +67,7 @@ async def check_output(
     sampling_s = max(LEAST_S, SHARE * launch_s) / max(1, len(task.temperatures))
     try:
         if spec.is_off:
+            notify(Event("note", "off answers what the output of every setting is held against"))
             off = await probe_off(server, task, sampling_s)
             write_atomic(store.trial_folder(number) / FILE, json_line(off_to_dict(off)))
             store.note(OFF_PROBED, number=number, engine=environment.name)
@@ -92,6 +93,7 @@ async def _verify(
     settings = max(1, question.workload.budget.launches - 2)
     alpha = ALPHA / (settings * (1 + len(task.temperatures)))
     labels = _labels(question, environment, spec)
+    notify(Event("note", f"{spec.label} answers the same: is its output still the target's?"))
     known = {at for at, _ in labels}  # what the configuration gives away needs no samples
     asked = dataclasses.replace(off, samples=tuple(s for s in off.samples if s.temperature not in known))
     verified = await verify_server(server, task, asked, spec.label, labels, alpha, sampling_s)

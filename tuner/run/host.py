@@ -109,6 +109,12 @@ def _memory_bytes(cgroup: Path) -> int:
     return min([total, *(int(limit[0]) for limit in limits if limit and limit[0].isdigit())])
 
 
+def available_gib() -> float:
+    """What may be taken now without swapping, by the kernel; no bound where it does not say."""
+    told = [line.split() for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
+    return int(told[0][1]) / 2**20 if told and told[0][1].isdigit() else float("inf")
+
+
 def _lines(path: str | Path) -> list[str]:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -18,6 +18,7 @@ from tuner.errors import UserError
 from tuner.measure.records import CellKey, Trial
 from tuner.run.checking import NEWEST
 from tuner.run.demand import demand_of
+from tuner.run.preflight import settle
 from tuner.run.question import Question, cell_weights, resolve, with_budget
 from tuner.run.schedules import schedule_maker
 from tuner.run.store import StudyStore, find_studies
@@ -61,6 +62,7 @@ def plan_study(path: Path, reports: Path, minutes: float | None = None, launches
     question = resolve(
         load_workload(path), path, lambda name: _engine_at(name, notes), lambda name: _weights_at(name, notes)
     )
+    notes += _refusal(question)
     question, removed = _without_impossible(with_budget(question, minutes, launches))
     trials = _measured(question, reports, notes)
     planned: list[PlannedLaunch] = []
@@ -75,6 +77,15 @@ def plan_study(path: Path, reports: Path, minutes: float | None = None, launches
         then.append((environment.name, following))
     budget = question.workload.budget
     return Plan(tuple(planned), removed, tuple(then), tuple(notes), budget.minutes, budget.launches)
+
+
+def _refusal(question: Question) -> list[str]:
+    """What `tuner recommend` would say to this workload before it launches anything."""
+    try:
+        settle(question)
+    except UserError as refusal:
+        return [f"`tuner recommend` refuses this workload: {refusal}"]
+    return []
 
 
 def _engine_at(name: str, notes: list[str]) -> Environment:

@@ -32,6 +32,8 @@ async def run_study(question: Question, store: StudyStore, notify: Notify) -> st
     Raises EngineError when off itself could be measured on no engine: without it there is nothing to compare with.
     """
     started_s, status, reopened, lost = time.monotonic(), "complete", _reopened(store), 0
+    for text in dict.fromkeys(text for _, text in question.cautions):
+        notify(Event("note", text))
     for environment in question.environments:
         try:
             ended = await _run_engine(question, environment, store, notify, started_s, reopened)

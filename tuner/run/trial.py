@@ -57,7 +57,8 @@ async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, noti
     store.trial_started(
         plan.number, plan.ask.spec, plan.environment.name, plan.ask.role, plan.ask.why, launch.argv, launch.env
     )
-    notify(Event("launch", f"{plan.ask.spec.label}: {plan.ask.why}", plan.number))
+    where = f" on {plan.environment.name}" if len(question.environments) > 1 else ""
+    notify(Event("launch", f"{plan.ask.spec.label}{where}: {plan.ask.why}", plan.number))
     running = _Running(question, plan, store, notify, engine, launch, key)
     try:
         status = await running.run()

@@ -101,7 +101,9 @@ async def verify_workload(
     _make(folder)
     launcher = Launcher(question, environment, engine, options, folder, notify)
     done = Verification((), question.target, environment.name, (0.0, *task.temperatures), folder)
-    off: Reference | None = None if room_for_two(question, environment, specs) else await _asked_before(launcher, task)
+    off: Reference | None = (
+        None if room_for_two(question, environment, options, specs) else await _asked_before(launcher, task)
+    )
     async with contextlib.AsyncExitStack() as off_up:
         for number, spec in enumerate(specs, start=2):
             notify(Event("launch", f"{spec.label}: is its output still the target's?", number))

@@ -11,8 +11,10 @@ from pathlib import Path
 from tuner.engines.base import Engine, LaunchOptions
 from tuner.engines.checkpoint import read_checkpoint
 from tuner.engines.environments import Environment
+from tuner.engines.sglang import CPU_CONTEXT, CPU_KV_TOKENS
+from tuner.engines.sglang_limits import flag_value
 from tuner.errors import EngineError
-from tuner.run.host import HostFacts
+from tuner.run.host import HostFacts, available_gib
 from tuner.run.process import EngineProcess, EngineStartError, free_port
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
@@ -62,12 +64,17 @@ class Launcher:
             raise EngineError(f"{spec.label}: {why_failed(self.engine, log, error)}") from None
 
 
-def room_for_two(question: Question, environment: Environment, specs: Sequence[SpecConfig]) -> bool:
+def room_for_two(
+    question: Question, environment: Environment, options: LaunchOptions, specs: Sequence[SpecConfig]
+) -> bool:
     """Whether two engines fit beside each other: on a CPU with memory for both, on ports of their own.
 
-    Weights are counted in 32 bits, which many CPUs compute in; a checkpoint that is not here cannot be counted.
+    Weights are counted in 32 bits, which many CPUs compute in. What cannot be counted has no room: a checkpoint that is
+    not here, a KV cache of a size of its own.
     """
     if environment.device != "cpu" or question.workload.engine_options.port is not None:
+        return False
+    if _sizes_its_cache(environment, options):
         return False
     drafts = {spec.draft for spec in specs if spec.draft}
     found = [read_checkpoint(model) for model in (question.target, *drafts)]
@@ -75,7 +82,21 @@ def room_for_two(question: Question, environment: Environment, specs: Sequence[S
     if len(weights) < len(found):
         return False
     needed_gib = 2 * (2 * sum(weights) / 2**30 + BESIDE_WEIGHTS_GIB)
-    return needed_gib < 0.75 * HostFacts.read().memory_gib
+    return needed_gib < min(0.75 * HostFacts.read().memory_gib, available_gib())
+
+
+def _sizes_its_cache(environment: Environment, options: LaunchOptions) -> bool:
+    """vLLM on a CPU takes 1 GiB of KV where nothing is said; SGLang what all requests at full length need."""
+    if environment.engine == "vllm":
+        asked = dict(options.env).get("VLLM_CPU_KVCACHE_SPACE", "1")
+        return asked not in ("", "0", "1") or flag_value(options.args, "--kv-cache-memory-bytes") is not None
+    tokens = flag_value(options.args, "--max-total-tokens")
+    asked_tokens = (
+        int(tokens)
+        if tokens and tokens.isdigit()
+        else options.max_running_requests * (options.max_model_len or CPU_CONTEXT)
+    )
+    return asked_tokens > CPU_KV_TOKENS
 
 
 def _waiting(notify: Notify) -> Callable[[float], None]:

@@ -15,17 +15,19 @@ from tuner.run.verify_probe import probe_off, verify_server
 from tuner.run.verify_task import Task
 
 #: A glance: so many prompts of each kind, so many tokens of a greedy answer, so many samples at a temperature.
-PROMPTS, TOKENS, SAMPLES = 4, 24, 256
+PROMPTS, TOKENS, SAMPLES = 2, 16, 64
 
 
 def glance(task: Task) -> Task:
-    """The first of the same requests, cut short."""
+    """The first of the same requests, cut short; off twice at one concurrency, since a slower second pass tells what is
+    obvious no better."""
     greedy = [(prompt, {**body, "max_tokens": min(body["max_tokens"], TOKENS)}) for prompt, body in task.greedy]
     return replace(
         task,
         greedy=tuple(greedy[:PROMPTS]),
         structured=task.structured[:PROMPTS],
         samples=min(SAMPLES, task.samples),
+        other=task.concurrency,
     )
 
 

@@ -26,7 +26,7 @@ from tuner.engines.preflight import (
     vocabulary,
 )
 from tuner.engines.preflight.asked import Asked, Demand
-from tuner.engines.preflight.finding import Finding, error, note, refuse, told, warning
+from tuner.engines.preflight.finding import Finding, error, refuse, told, warning
 from tuner.errors import UserError
 from tuner.spec.speculation import SpecConfig
 
@@ -77,6 +77,7 @@ ONE_SETTING = frozenset({"medusa.heads", "mtp.multiple", "block.size"})
 #: Told in every report by other means: cells that are known to be lossy carry it.
 LOSSLESS = "lossless"
 _VERSIONS = {"vllm": vllm_versions.parse_version, "sglang": sglang_versions.parse_version}
+_HAS_METHOD = {"vllm": vllm_versions.has_method, "sglang": sglang_versions.has_method}
 #: The newest release whose flags tuner knows.
 NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 _WITHOUT_DEMAND = (0.0, 1.0)
@@ -100,8 +101,10 @@ def check(
     unreadable = list(told("engine.version", lambda: _VERSIONS[environment.engine](environment.version)))
     if unreadable:
         return tuple(unreadable)
-    checkpoints, problems = _read(target, spec)
     version = _VERSIONS[environment.engine](environment.version)
+    if found and not spec.is_off and not _HAS_METHOD[environment.engine](spec.method, version):
+        return tuple(found)  # what else may be wrong with the draft is of no use then
+    checkpoints, problems = _read(target, spec)
     asked = Asked(
         environment.engine, version, environment.device, spec, options, target, *checkpoints, demand, kv_tokens
     )
@@ -146,15 +149,18 @@ def _read(target: str, spec: SpecConfig) -> tuple[tuple[Checkpoint | None, Check
             problems.append(error("checkpoint.config", str(refusal)))
         else:
             if name and checkpoint is None:
-                problems.append(
-                    note(
-                        "checkpoint.elsewhere",
-                        f"{name} is not on this machine: what its files would tell was not checked; download it first "
-                        "for a full check",
-                    )
-                )
+                problems.append(_elsewhere(name))
         read.append(checkpoint)
     return (read[0], read[1]), problems
+
+
+def _elsewhere(name: str) -> Finding:
+    """A hub id whose files are not here: the engine asks the hub for it, if it may."""
+    return warning(
+        "checkpoint.elsewhere",
+        f"{name} is no folder on this machine, and not in the hub's cache: the engine will ask the hub for it, and "
+        f"what its files would tell was not checked; download it first, or write ./{name} if a folder is meant",
+    )
 
 
 def _newer(asked: Asked) -> Iterator[Finding]:
