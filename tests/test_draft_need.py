@@ -167,7 +167,7 @@ def test_where_a_better_draft_could_it_is_said_and_the_commands_are_given() -> N
         "eagle3 falls short of paying at concurrency 1 (temperature 0): a better draft could."
     )
     shown = [recipe.trainer.name for recipe in recipes(data, needs)]
-    assert shown == ["speculators", "SpecForge"]  # measured on vLLM: its own tool first
+    assert shown == ["speculators", "SpecForge", "tuner draft train"]  # measured on vLLM: its own tool first
     text = page(data, NO_PLOTS)
     section = text.split("\n## How good must a draft be\n")[1].split("\n## ")[0]
     assert table(section, "pays above") == [the_row(data)]
@@ -178,7 +178,12 @@ def test_where_a_better_draft_could_it_is_said_and_the_commands_are_given() -> N
         assert found in text
     for_sglang = {**data.header.environments[0], "engine": "sglang"}
     other = dataclasses.replace(data, header=dataclasses.replace(data.header, environments=(for_sglang,)))
-    assert [recipe.trainer.name for recipe in recipes(other, needs)] == ["SpecForge", "speculators"]
+    names = [recipe.trainer.name for recipe in recipes(other, needs)]
+    assert names == ["SpecForge", "speculators", "tuner draft train"]
+    on_cpu = dataclasses.replace(
+        data, header=dataclasses.replace(data.header, environments=(for_sglang | {"device": "cpu"},))
+    )
+    assert [recipe.trainer.name for recipe in recipes(on_cpu, needs)][:2] == ["tuner draft train", "SpecForge"]
 
 
 def test_no_draft_can() -> None:
@@ -284,7 +289,7 @@ def test_json_keeps_to_its_schema_with_the_figures_of_the_table() -> None:
     assert (pays["gain"], pays["alpha"], pays["missing_tau"]) == pytest.approx((1.0, 0.618034, 0.25))
     assert (pays["reachable"], pays["standing"]) == (True, "short")
     assert (more["gain"], more["tau"]["value"]) == pytest.approx((1.5, 3.0))
-    assert [tool["tool"] for tool in made["training"]] == ["speculators", "SpecForge"]
+    assert [tool["tool"] for tool in made["training"]] == ["speculators", "SpecForge", "tuner draft train"]
     assert not any(tool["run_here"] for tool in made["training"])
     assert all(source.startswith("https://") for tool in made["training"] for source in tool["sources"])
 
@@ -304,11 +309,13 @@ def test_commands_are_filled_in_for_the_study() -> None:
     for recipe in recipes(data, draft_needs(data)):
         assert not re.search(r"\$[a-z]", recipe.block), recipe.block
         assert """'/models/it'"'"'s: mine'""" in recipe.block
-        assert "2048" in recipe.block
-        assert "--max-tokens 96" in recipe.block
+        assert re.search("--(max|answer)-tokens 96", recipe.block)
         done = subprocess.run(["bash", "-n"], input=recipe.block, text=True, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
-    first = recipes(data, draft_needs(data))[0].block
+    first, second, own = (recipe.block for recipe in recipes(data, draft_needs(data)))
+    assert "2048" in first
+    assert "2048" in second
+    assert "--temperatures 0,1" in own
     assert """--temperature '{"0": 0.5, "1": 0.5}'""" in first
     # Without token counts the smaller vocabulary could not be made, and speculators 0.9.0 skips them by default.
     assert "--no-skip-token-freq" in first
@@ -319,7 +326,7 @@ def test_the_shell_hands_the_tools_what_is_meant(tmp_path: Path) -> None:
     """With stubs for every program: what reaches them, and the run file that is written for SpecForge."""
     data = odd()
     (tmp_path / "bin").mkdir()
-    for name in ("git", "pip", "python", "curl", "torchrun", "specforge", "vllm", "speculators"):
+    for name in ("git", "pip", "python", "curl", "torchrun", "specforge", "vllm", "speculators", "tuner"):
         stub = tmp_path / "bin" / name
         stub.write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@" >> calls-"${0##*/}"\n')
         stub.chmod(0o755)
@@ -341,6 +348,8 @@ def test_the_shell_hands_the_tools_what_is_meant(tmp_path: Path) -> None:
     assert captured[captured.index("--draft-model-config") + 1] == "configs/a b.json"
     trained = (tmp_path / "calls-speculators").read_text().splitlines()
     assert trained[trained.index("--verifier-name-or-path") + 1] == "/models/it's: mine"
+    own = (tmp_path / "calls-tuner").read_text().splitlines()
+    assert own[own.index("--target") + 1] == "/models/it's: mine"
     exported = (tmp_path / "calls-specforge").read_text().splitlines()
     assert exported[exported.index("--checkpoint") + 1] == f"{run['output_dir']}/{run['run_id']}-latest"
     del env["DRAFT_CONFIG"]

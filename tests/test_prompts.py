@@ -160,6 +160,21 @@ def test_openai_messages_end_with_the_users_last_turn_and_join_text_parts():
     )
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"role": "user", "content": "Have you a dinghy?"},
+        {"from": "human", "value": "Have you a dinghy?"},
+    ],
+)
+def test_conversations_as_trainers_take_them_are_messages(tmp_path: Path, entry: dict[str, str]):
+    answer = {"from": "gpt", "value": "Two."}
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"id": "a", "conversations": [entry, answer]}), encoding="utf-8")
+    (prompt,) = load_set(str(path))
+    assert (prompt.id, prompt.messages) == ("a", (("user", "Have you a dinghy?"),))
+
+
 def test_openai_batch_requests_keep_what_shapes_the_answer():
     first, second = load_set("openai_batch.jsonl", DATA)
     assert first.id == "req-a"
@@ -250,7 +265,7 @@ GOOD = '{"prompt": "fine"}\n'
         pytest.param("[" * 100_000, "or lists are nested hundreds deep; remove the row", id="nested"),
         ('{"prompt": "x", "sampling": {"temperature": NaN}}', "NaN is no number in JSON; write a finite one, or null"),
         ('{"prompt": "x", "sampling": {"top_p": -Infinity}}', "-Infinity is no number in JSON"),
-        ('{"text": "x", "label": 1}', "no 'turns', 'messages', 'prompt' or 'question' (its keys: label, text)"),
+        ('{"text": "x", "label": 1}', "no 'turns', 'messages', 'conversations', 'prompt' or 'question' (its keys: label, text)"),
         ("{}", "(its keys: none)"),
         ('{"turns": []}', "'turns' must be a list with at least one text"),
         ('{"turns": "x"}', "'turns' must be a list"),

@@ -19,7 +19,8 @@ def vendored_sets() -> tuple[str, ...]:
 def load_set(name_or_path: str, base: Path | None = None, *, all_turns: bool = False) -> tuple[Prompt, ...]:
     """A vendored set by name, or a file by path: absolute, or relative to `base` (the working folder if None).
 
-    Rows may be ours, MT-Bench's and Spec-Bench's, OpenAI messages or batch requests, HumanEval's or GSM8K's.
+    Rows may be ours, MT-Bench's and Spec-Bench's, OpenAI messages or batch requests, ShareGPT's
+    conversations, HumanEval's or GSM8K's.
     Later user turns are kept, as `further_turns`, only with `all_turns`. Raises UserError.
     """
     source, shown = _find(name_or_path, base)

@@ -10,6 +10,8 @@ from typing import Any
 from tuner.errors import UserError
 
 ID_KEYS = ("id", "question_id", "task_id", "custom_id")
+#: ShareGPT's names of the speakers.
+SPEAKERS = {"human": "user", "gpt": "assistant"}
 ROLES = frozenset({"system", "developer", "user", "assistant"})
 # Parts of a request that the load client sets itself, or that do not change the generated text.
 CLIENT_KEYS = frozenset(
@@ -57,6 +59,8 @@ def prompt_from_row(row: Mapping[str, Any], stem: str, line: int, where: str, al
 def _conversation(request: Mapping[str, Any], where: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     if "messages" in request:
         return _messages(request["messages"], where), ()
+    if isinstance(talk := request.get("conversations"), list):
+        return _messages([_as_message(item) for item in talk], where), ()
     if "turns" in request:
         turns = request["turns"]
         if not isinstance(turns, list) or not turns:
@@ -70,7 +74,7 @@ def _conversation(request: Mapping[str, Any], where: str) -> tuple[tuple[tuple[s
         return (("user", _text(request["question"], "'question'", where)),), ()
     raise _error(
         where,
-        "the row has no 'turns', 'messages', 'prompt' or 'question' "
+        "the row has no 'turns', 'messages', 'conversations', 'prompt' or 'question' "
         f"(its keys: {', '.join(sorted(request)) or 'none'}); add one of them",
     )
 
@@ -85,6 +89,13 @@ def _messages(value: Any, where: str) -> tuple[tuple[str, str], ...]:
     if not messages:
         raise _error(where, "'messages' has no message of the role 'user'; add the user's turn")
     return tuple(messages)
+
+
+def _as_message(item: Any) -> Any:
+    """An entry of `conversations`, as trainers of drafts take them: role and content, or ShareGPT's from and value."""
+    if isinstance(item, dict) and "from" in item and "value" in item:
+        return {"role": SPEAKERS.get(str(item["from"]), item["from"]), "content": item["value"]}
+    return item
 
 
 def _message(item: Any, where: str) -> tuple[str, str]:

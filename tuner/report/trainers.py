@@ -1,20 +1,24 @@
 """The tools that train drafts, as the report offers them: one list, so that another tool is one more entry.
 
 Commands are templates: $names in small letters are filled in by `training.recipes`, those in capitals are the shell's.
-Every option was looked up in the tool's own release (which wins where later pages differ) or pages; none was run.
+Every option of others was looked up in the tool's own release (which wins where later pages differ) or pages; none of
+those was run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner import __version__
+
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """`engine`: whose tool it is. `version`: the release its options were read in. `sources`: where they are told."""
+    """`engine`: whose tool it is; None: of neither. `version`: the release its options were read in. `sources`: where
+    they are told."""
 
     name: str
-    engine: str
+    engine: str | None
     whose: str
     version: str
     sources: tuple[str, ...]
@@ -101,4 +105,17 @@ SPECFORGE = Trainer(
     ),
 )
 
-TRAINERS = (SPECULATORS, SPECFORGE)
+OWN = Trainer(
+    name="tuner draft train",
+    engine=None,
+    whose="tuner's own, for a Llama target small enough for a CPU",
+    version=__version__,
+    sources=(),
+    lines=(
+        "# The target answers the prompts itself, in a registered engine's environment; then an hour of training.",
+        "tuner draft train --target $target --method eagle3 --prompts prompts.jsonl --answer-tokens $answer_tokens "
+        "--temperatures $temperature_list --minutes 60 --out draft",
+    ),
+)
+
+TRAINERS = (SPECULATORS, SPECFORGE, OWN)

@@ -1,4 +1,4 @@
-"""Commands that train a better draft on the user's own traffic: tools of other projects, none of which was run here."""
+"""Commands that train a better draft on the user's own traffic: tools of other projects, and tuner's own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tuner.report.trainers import TRAINERS, Trainer
 
 #: Tokens of a training sample where the workload names no limit: what SpecForge's EAGLE-3 recipes take.
 SAMPLE_TOKENS = 4096
+#: The least that `tuner draft train` takes.
+SHORTEST_ANSWER = 8
 #: Characters of a command that stays on one line.
 LONGEST = 100
 #: The highest temperature SpecForge's script takes.
@@ -39,11 +41,14 @@ class Recipe:
 
 
 def recipes(data: ReportInput, needs: Sequence[DraftNeed]) -> tuple[Recipe, ...]:
-    """The measured engine's own tool first; empty unless a trained draft falls short of what a better one could do."""
+    """The measured engine's own tool first, tuner's before it where a CPU was measured; empty unless a trained draft
+    falls short of what a better one could do."""
     if not trained(needs):
         return ()
-    engine, values = (data.environment.engine if data.environment else ""), _values(data)
-    ordered = sorted(TRAINERS, key=lambda one: one.engine != engine)
+    measured, values = data.environment, _values(data)
+    first = [None] if measured and measured.device == "cpu" else []
+    first += [measured.engine] if measured else []
+    ordered = sorted(TRAINERS, key=lambda one: first.index(one.engine) if one.engine in first else len(first))
     return tuple(Recipe(one, tuple(Template(line).safe_substitute(values) for line in one.lines)) for one in ordered)
 
 
@@ -64,7 +69,9 @@ def _values(data: ReportInput) -> Mapping[str, str]:
         "target": shlex.quote(target),
         "target_yaml": _in_heredoc(json.dumps(target)),
         "max_tokens": str(workload.traffic.max_output_tokens),
+        "answer_tokens": str(max(SHORTEST_ANSWER, workload.traffic.max_output_tokens)),
         "temperatures": shlex.quote(json.dumps(shares)),
+        "temperature_list": ",".join(shares),
         "temperature": f"{min(HIGHEST_TEMPERATURE, max(temperatures)):g}",
         "sample_tokens": str(workload.engine_options.max_model_len or SAMPLE_TOKENS),
     }
