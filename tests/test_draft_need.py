@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tuner.decide.surface import CostSurface, fit_surface
 from tuner.measure.records import Trial
 from tuner.measure.statistics import Estimate
 from tuner.report.data import ReportInput
-from tuner.report.draft_needs import draft_needs
+from tuner.report.draft_needs import DraftNeed, draft_needs
 from tuner.report.draft_text import need_lines, need_table, one_line
 from tuner.report.page import page
 from tuner.report.recommendation_json import SCHEMA_PATH, as_dict
@@ -166,8 +167,10 @@ def test_where_a_better_draft_could_it_is_said_and_the_commands_are_given() -> N
     assert need_lines(data, needs)[0] == (
         "eagle3 falls short of paying at concurrency 1 (temperature 0): a better draft could."
     )
-    shown = [recipe.trainer.name for recipe in recipes(data, needs)]
-    assert shown == ["speculators", "SpecForge", "tuner draft train"]  # measured on vLLM: its own tool first
+    own = "tuner draft train"
+    assert names_for(data, needs, engine="vllm", device="gpu") == ["speculators", "SpecForge", own]
+    assert names_for(data, needs, engine="sglang", device="gpu") == ["SpecForge", "speculators", own]
+    assert names_for(data, needs, engine="vllm", device="cpu") == [own, "speculators", "SpecForge"]
     text = page(data, NO_PLOTS)
     section = text.split("\n## How good must a draft be\n")[1].split("\n## ")[0]
     assert table(section, "pays above") == [the_row(data)]
@@ -176,14 +179,13 @@ def test_where_a_better_draft_could_it_is_said_and_the_commands_are_given() -> N
     assert "These commands were not run here" in text
     for found in ("speculators train \\\n  --verifier-name-or-path", "specforge train --config", "https://github.com/"):
         assert found in text
-    for_sglang = {**data.header.environments[0], "engine": "sglang"}
-    other = dataclasses.replace(data, header=dataclasses.replace(data.header, environments=(for_sglang,)))
-    names = [recipe.trainer.name for recipe in recipes(other, needs)]
-    assert names == ["SpecForge", "speculators", "tuner draft train"]
-    on_cpu = dataclasses.replace(
-        data, header=dataclasses.replace(data.header, environments=(for_sglang | {"device": "cpu"},))
-    )
-    assert [recipe.trainer.name for recipe in recipes(on_cpu, needs)][:2] == ["tuner draft train", "SpecForge"]
+
+
+def names_for(data: ReportInput, needs: Sequence[DraftNeed], **environment: str) -> list[str]:
+    """Of the tools, in the order they are offered in."""
+    measured = {**data.header.environments[0], **environment}
+    other = dataclasses.replace(data, header=dataclasses.replace(data.header, environments=(measured,)))
+    return [recipe.trainer.name for recipe in recipes(other, needs)]
 
 
 def test_no_draft_can() -> None:
@@ -289,7 +291,7 @@ def test_json_keeps_to_its_schema_with_the_figures_of_the_table() -> None:
     assert (pays["gain"], pays["alpha"], pays["missing_tau"]) == pytest.approx((1.0, 0.618034, 0.25))
     assert (pays["reachable"], pays["standing"]) == (True, "short")
     assert (more["gain"], more["tau"]["value"]) == pytest.approx((1.5, 3.0))
-    assert [tool["tool"] for tool in made["training"]] == ["speculators", "SpecForge", "tuner draft train"]
+    assert [tool["tool"] for tool in made["training"]] == ["tuner draft train", "speculators", "SpecForge"]
     assert not any(tool["run_here"] for tool in made["training"])
     assert all(source.startswith("https://") for tool in made["training"] for source in tool["sources"])
 
@@ -312,7 +314,7 @@ def test_commands_are_filled_in_for_the_study() -> None:
         assert re.search("--(max|answer)-tokens 96", recipe.block)
         done = subprocess.run(["bash", "-n"], input=recipe.block, text=True, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
-    first, second, own = (recipe.block for recipe in recipes(data, draft_needs(data)))
+    own, first, second = (recipe.block for recipe in recipes(data, draft_needs(data)))
     assert "2048" in first
     assert "2048" in second
     assert "--temperatures 0,1" in own
@@ -354,7 +356,7 @@ def test_the_shell_hands_the_tools_what_is_meant(tmp_path: Path) -> None:
     assert exported[exported.index("--checkpoint") + 1] == f"{run['output_dir']}/{run['run_id']}-latest"
     del env["DRAFT_CONFIG"]
     silent = subprocess.run(
-        ["bash"], input=recipes(data, draft_needs(data))[1].block, text=True, capture_output=True, check=False,
+        ["bash"], input=recipes(data, draft_needs(data))[2].block, text=True, capture_output=True, check=False,
         cwd=tmp_path, env=env,
     )  # fmt: skip
     assert "set DRAFT_CONFIG" in silent.stderr

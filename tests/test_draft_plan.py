@@ -81,6 +81,17 @@ def test_a_prompt_that_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
     assert {line["hash"] for line in lines if line["held"]} == set(prompts.held_hashes)
 
 
+def test_a_prompt_with_eight_words_of_a_held_out_one_is_a_copy_of_it(tmp_path: Path) -> None:
+    held, file = tmp_path / "held.jsonl", tmp_path / "mine.jsonl"
+    held.write_text(json.dumps({"turns": ["Solve the equation x^2 - 6x + 4 = 0 for x."]}) + "\n", encoding="utf-8")
+    copy = "Please solve the equation x^2 - 6x + 4 = 0, and show each step."
+    other = "Please solve the equation x^2 - 8x + 15 = 0, and show each step."
+    file.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in (copy, other)), encoding="utf-8")
+    found = training_prompts([str(file)], [str(held)], 0, 0)
+    assert [prompt.messages[0][1] for prompt in found.training] == [other]
+    assert found.dropped == 1
+
+
 def test_where_everything_is_held_out_nothing_is_trained() -> None:
     with pytest.raises(UserError, match="every prompt that was named for training is held out"):
         training_prompts(("chat",), ("chat",), 0, 0)
@@ -390,5 +401,5 @@ def test_the_text_gives_a_line_a_set(target: Path) -> None:
     told = training_text(run(target, FakeStages()))
     assert "eagle3 draft in" in told
     assert "851 steps, 2,190,000 rows, 22 minutes" in told
-    assert "can draft 8,192 tokens, 97.0% of what the answers hold" in told
+    assert "can draft 8,192 tokens, 97.0% of what held-out answers hold" in told
     assert "all: tau 1.88 at N = 3, alpha_k 0.500 0.500 0.500 0.800 (200 starts)" in told

@@ -265,7 +265,10 @@ GOOD = '{"prompt": "fine"}\n'
         pytest.param("[" * 100_000, "or lists are nested hundreds deep; remove the row", id="nested"),
         ('{"prompt": "x", "sampling": {"temperature": NaN}}', "NaN is no number in JSON; write a finite one, or null"),
         ('{"prompt": "x", "sampling": {"top_p": -Infinity}}', "-Infinity is no number in JSON"),
-        ('{"text": "x", "label": 1}', "no 'turns', 'messages', 'conversations', 'prompt' or 'question' (its keys: label, text)"),
+        (
+            '{"text": "x", "label": 1}',
+            "no 'turns', 'messages', 'conversations', 'prompt' or 'question' (its keys: label, text)",
+        ),
         ("{}", "(its keys: none)"),
         ('{"turns": []}', "'turns' must be a list with at least one text"),
         ('{"turns": "x"}', "'turns' must be a list"),

@@ -27,11 +27,11 @@ from draft_trainer.heads import Draft, EagleHead, Effort  # noqa: E402
 from draft_trainer.held_out import acceptance, chain_counts  # noqa: E402
 from draft_trainer.job import Job  # noqa: E402
 from draft_trainer.loop import KINDS, Trainer  # noqa: E402
-from draft_trainer.losses import covered, soft_cross_entropy  # noqa: E402
+from draft_trainer.losses import soft_cross_entropy  # noqa: E402
 from draft_trainer.ranks import Ranks  # noqa: E402
 from draft_trainer.respond import prompt_hash, respond  # noqa: E402
 from draft_trainer.sampled import loss_columns  # noqa: E402
-from draft_trainer.target import OUTPUT, Target  # noqa: E402
+from draft_trainer.target import Target  # noqa: E402
 from draft_trainer.unroll import unroll  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb  # noqa: E402
@@ -90,8 +90,6 @@ def check_states_are_the_models_own() -> None:
         out = model(held.store.tokens[place].long()[None], output_hidden_states=True)
     wanted = torch.cat([*(out.hidden_states[k][0] for k in JOB.taps), out.hidden_states[-1][0]], -1)
     close(held.store.states[place], wanted, 2**-8)
-    first = document.prompt - 1
-    close(held.store.log_z[place][first:], out.logits[0].logsumexp(-1)[first:])
 
 
 def check_states_behind_a_shared_prefix_are_the_models_own() -> None:
@@ -102,7 +100,6 @@ def check_states_behind_a_shared_prefix_are_the_models_own() -> None:
     again = Store.open(FOLDER / "again", held.tokens, held.store.states.shape[1])
     StateReader(JOB, Target(JOB.target)).fill(again, answers, held.documents)
     close(held.store.states, again.states, 2**-7)
-    close(held.store.log_z, again.log_z)
     assert torch.equal(held.store.tokens, again.tokens)
 
 
@@ -241,13 +238,12 @@ def check_drawn_columns_have_the_sum_and_the_gradient_of_all() -> None:
     assert loss_columns(likely, 400, 0, draw) is None
 
 
-def check_covered_is_the_targets_probability_of_what_can_be_drafted() -> None:
+def check_nothing_is_learned_where_the_answers_token_cannot_be_drafted() -> None:
     draft, batch = fresh("eagle3"), some_batch()
     _, mass = draft.vocabulary.wanted(batch, batch.rows, torch.float32)
-    last = batch.states.flatten(0, 1)[batch.rows + 1][:, -32:].float()
-    likely = torch.softmax(last @ Target(JOB.target).tensor(OUTPUT).T, -1)
-    close(mass, likely[:, draft.vocabulary.kept].sum(-1), 0.02)  # states are kept in bf16
-    close(covered(torch.zeros(1, 4), torch.tensor([8.0]).log()), torch.tensor([0.5]))
+    answers = batch.tokens.flatten()[batch.rows + 2].tolist()
+    assert mass.tolist() == [float(token in draft.vocabulary.ids) for token in answers]
+    assert 0 < sum(mass.tolist()) < len(answers), "some can be drafted and some cannot"
 
 
 def check_chains_are_counted_by_hand() -> None:

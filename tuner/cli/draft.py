@@ -91,6 +91,9 @@ def train(
     share: Annotated[
         float, typer.Option(min=0.01, max=1, help="Of the places that are unrolled further than one step.")
     ] = 0.5,
+    decay: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Weight of an unrolled step's loss beside the one before it.")
+    ] = 0.8,
     sharpness: Annotated[
         float, typer.Option(min=0.1, max=10, help="Exponent of the target's probabilities in the loss.")
     ] = 1.0,
@@ -127,7 +130,7 @@ def train(
             folder=data, engine=engine, steps=steps, minutes=minutes, seed=seed,
             ranks=ranks or len(os.sched_getaffinity(0)), precision=precision, ttt=ttt, rows=rows, rate=rate,
             loss_tokens=loss_tokens,
-            share=share, sharpness=sharpness, vocabulary=draft_vocab, feature_norm=feature_norm,
+            share=share, decay=decay, sharpness=sharpness, vocabulary=draft_vocab, feature_norm=feature_norm,
             taps=tuple(int(tap) for tap in _numbers(taps, "--taps")), intermediate=intermediate, heads=heads,
             layers=layers, hidden=hidden, resume=resume, replace=replace,
         ),

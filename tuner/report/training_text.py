@@ -26,7 +26,9 @@ def training_text(trained: Trained) -> str:
     lines = [f"{record['method']} draft in {trained.out}: {record['parameters']:,} parameters, {spent}"]
     covered = record["vocabulary"]["coverage"]
     if covered is not None:
-        lines.append(f"can draft {record['vocabulary']['tokens']:,} tokens, {covered:.1%} of what the answers hold")
+        lines.append(
+            f"can draft {record['vocabulary']['tokens']:,} tokens, {covered:.1%} of what held-out answers hold"
+        )
     lines.append("held-out prompts, greedy, without an engine (an engine's starts are others; measure it there):")
     for name, shares in record["held_out"]["without_engine"].items():
         lines.append(f"  {name}: {_line(shares)}")

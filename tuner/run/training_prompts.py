@@ -13,6 +13,8 @@ from tuner.errors import UserError
 from tuner.prompts import Prompt, load_set
 from tuner.prompts.written import written_questions
 
+#: So many words in a row that a held-out prompt has too make a prompt a copy of it.
+PHRASE_WORDS = 8
 #: The name under which questions by template are asked for among prompt sets.
 WRITTEN = "written"
 
@@ -48,16 +50,18 @@ def prompt_hash(prompt: Prompt) -> str:
 
 
 def training_prompts(names: Sequence[str], held: Sequence[str], written: int, seed: int) -> TrainingPrompts:
-    """Read every set. What is held out is in no training set, whatever was asked for; UserError if nothing is left."""
+    """Read every set. What is held out is in no training set, whatever was asked for, nor is what shares eight words in
+    a row with it; UserError if nothing is left."""
     held_sets = {name: load_set(name) for name in held}
     kept_out = {prompt_hash(prompt): prompt for prompts in held_sets.values() for prompt in prompts}
     if not kept_out:
         raise UserError("no prompts are held out, so nothing would tell how good the draft is: give --held-out")
     sets = {name: written_questions(written, seed) if name == WRITTEN else load_set(name) for name in names}
     taken: dict[str, Prompt] = {}
+    phrases = {phrase for prompt in kept_out.values() for phrase in _phrases(prompt)}
     for prompts in sets.values():
         for prompt in prompts:
-            if (digest := prompt_hash(prompt)) not in kept_out:
+            if (digest := prompt_hash(prompt)) not in kept_out and phrases.isdisjoint(_phrases(prompt)):
                 taken.setdefault(digest, prompt)
     named = sum(map(len, sets.values()))
     if named and not taken:
@@ -65,6 +69,11 @@ def training_prompts(names: Sequence[str], held: Sequence[str], written: int, se
     return TrainingPrompts(
         tuple(taken.values()), tuple(kept_out.values()), _sources(sets), _sources(held_sets), named - len(taken)
     )
+
+
+def _phrases(prompt: Prompt) -> set[tuple[str, ...]]:
+    words = " ".join(text for role, text in prompt.messages if role == "user").lower().split()
+    return {tuple(words[i : i + PHRASE_WORDS]) for i in range(len(words) - PHRASE_WORDS + 1)}
 
 
 def _sources(sets: dict[str, tuple[Prompt, ...]]) -> tuple[Source, ...]:

@@ -25,7 +25,6 @@ class Batch:
 
     tokens: torch.Tensor
     states: torch.Tensor
-    log_z: torch.Tensor
     lengths: torch.Tensor
     prompts: torch.Tensor
 
@@ -91,14 +90,12 @@ class Corpus:
         shape = (len(documents), width)
         tokens = torch.zeros(shape, dtype=torch.long)
         states = torch.zeros(*shape, self.store.states.shape[1], dtype=torch.bfloat16)
-        log_z = torch.zeros(shape)
         for row, document in enumerate(documents):
             place = slice(document.start, document.start + document.length)
             tokens[row, : document.length] = self.store.tokens[place]
             states[row, : document.length] = self.store.states[place]
-            log_z[row, : document.length] = self.store.log_z[place]
         lengths = torch.tensor([document.length for document in documents])
-        return Batch(tokens, states, log_z, lengths, torch.tensor([document.prompt for document in documents]))
+        return Batch(tokens, states, lengths, torch.tensor([document.prompt for document in documents]))
 
     def epoch(self, number: int, rows: int, seed: int) -> list[list[int]]:
         """Batches of at most `rows` padded tokens, by similar length, in random order: a function of these alone."""

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from draft_trainer.corpus import Batch, Corpus
 from draft_trainer.heads import Draft, Effort, Outcome, ReducedVocabulary, alike
 from draft_trainer.job import Job
-from draft_trainer.losses import covered, soft_cross_entropy
-from draft_trainer.sampled import LIKELY, Columns, loss_columns
+from draft_trainer.losses import soft_cross_entropy
+from draft_trainer.sampled import Columns, loss_columns
 from draft_trainer.target import EMBEDDING, OUTPUT, Target
 
 #: Rows of a batch whose logits over the whole vocabulary are held at once.
@@ -50,18 +50,17 @@ class DraftModel(Draft):
         inner.embed_tokens.weight.copy_(embedding @ largest)
 
     def loss(self, batch: Batch, effort: Effort) -> Outcome:
-        """At each row's next place. The commonest tokens tell which are likely; others are drawn from all."""
+        """At each row's next place, over the commonest tokens and a draw of the others."""
         hidden = self.model.model(batch.tokens, use_cache=False).last_hidden_state.flatten(0, 1)[batch.rows + 1]
         last = batch.states.flatten(0, 1)[batch.rows + 1][:, -self.target.hidden :].to(self.dtype)
-        log_z = batch.log_z.flatten()[batch.rows + 1]
-        columns = self._columns(last, effort)
+        columns = self._columns(effort)
         ids = torch.arange(len(self.whole)) if columns is None else columns.ids
         shift = torch.zeros(len(ids)) if columns is None else columns.shift
         total, hits = torch.zeros(()), (0, 0)
         for part in torch.arange(len(batch.rows)).split(LOGIT_ROWS):
             wanted = F.linear(last[part], self.whole[ids])
             logits = F.linear(hidden[part], self.model.lm_head.weight[ids])
-            weight = covered(wanted + shift, log_z[part]) / len(batch.rows)
+            weight = torch.full((len(part),), 1 / len(batch.rows))
             sharp, here = self.job.sharpness, torch.arange(len(part))
             total = total + soft_cross_entropy(logits + shift, wanted + shift / sharp, here, weight, sharp)
             if effort.counted:
@@ -69,12 +68,11 @@ class DraftModel(Draft):
                 hits = (hits[0] + drafted, hits[1] + same)
         return Outcome(total, len(batch.rows), (hits,) if effort.counted else ())
 
-    def _columns(self, last: torch.Tensor, effort: Effort) -> Columns | None:
+    def _columns(self, effort: Effort) -> Columns | None:
+        """Few of 49,152 stand for many, and what is wrong among the common ones must be seen every time."""
         if not self.job.loss_tokens:
             return None
-        common = F.linear(last, self.vocabulary.output.to(self.dtype))
-        likely = self.vocabulary.kept[common.topk(min(LIKELY, common.shape[1]), -1).indices]
-        return loss_columns(likely, len(self.whole), self.job.loss_tokens, effort.draw)
+        return loss_columns(self.vocabulary.kept, len(self.whole), self.job.loss_tokens, effort.draw)
 
     @torch.no_grad()
     def drafted(self, batch: Batch, steps: int) -> torch.Tensor:

@@ -14,10 +14,10 @@ import torch
 from draft_trainer.answers import Answer, read_answers
 from draft_trainer.job import Job
 from draft_trainer.processes import minutes_left, say
-from draft_trainer.target import OUTPUT, Target
+from draft_trainer.target import Target
 
-#: Padded tokens of one forward pass, and rows whose logits over the whole vocabulary are held at once.
-PASS_TOKENS, LOGIT_ROWS = 3072, 256
+#: Padded tokens of one forward pass.
+PASS_TOKENS = 3072
 #: Batches between two notes of how far a rank is.
 NOTED = 16
 FOLDERS = {False: "train", True: "held"}
@@ -37,11 +37,10 @@ class Document:
 
 @dataclass(frozen=True)
 class Store:
-    """The flat files of one folder, mapped: tokens, states [tokens, width], log of the softmax's denominator."""
+    """The flat files of one folder, mapped: tokens and states [tokens, width]."""
 
     tokens: torch.Tensor
     states: torch.Tensor
-    log_z: torch.Tensor
 
     @classmethod
     def open(cls, folder: Path, tokens: int, width: int) -> "Store":
@@ -51,7 +50,6 @@ class Store:
         return cls(
             mapped("tokens.bin", tokens, torch.int32),
             mapped("states.bin", tokens * width, torch.bfloat16).view(tokens, width),
-            mapped("log_z.bin", tokens, torch.float32),
         )
 
 
@@ -108,7 +106,7 @@ def _fill(job: Job, rank: int, answers: Sequence[Answer], documents: Sequence[Do
 
 
 class StateReader:
-    """The target without its output matrix, and that matrix for the denominators alone.
+    """The target without its output matrix.
 
     `prefix`: tokens that every text begins with, such as a system prompt; they are passed through once.
     """
@@ -118,7 +116,6 @@ class StateReader:
 
         dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
         self._model = AutoModelForCausalLM.from_pretrained(job.target, dtype=dtype).eval().model
-        self._output = target.tensor(OUTPUT).to(dtype)
         self._taps = job.taps
         self._prefix = torch.tensor([prefix], dtype=torch.long)
         self._cache, self._read = None, torch.zeros(1, 0, (len(job.taps) + 1) * target.hidden, dtype=dtype)
@@ -148,14 +145,6 @@ class StateReader:
             states = torch.cat([self._read[0], read[row, : document.length - before]])
             store.tokens[place] = torch.tensor(answer.prompt + answer.answer).int()
             store.states[place] = states.to(torch.bfloat16)
-            # Denominators are asked for only where an answer's token is predicted.
-            first = document.prompt - 1
-            last = states[first:, -self._output.shape[1] :]
-            denominators = [self._log_z(part) for part in last.split(LOGIT_ROWS)]
-            store.log_z[document.start + first : document.start + document.length] = torch.cat(denominators)
-
-    def _log_z(self, last: torch.Tensor) -> torch.Tensor:
-        return torch.logsumexp(torch.nn.functional.linear(last, self._output).float(), -1)
 
 
 def shared_prefix(answers: Sequence[Answer]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from torch import nn
 from draft_trainer.corpus import Batch, Corpus
 from draft_trainer.decoder import DecoderLayer, RmsNorm, matrix
 from draft_trainer.job import Job
-from draft_trainer.losses import covered, soft_cross_entropy
+from draft_trainer.losses import soft_cross_entropy
 from draft_trainer.sampled import LIKELY, Columns, loss_columns
 from draft_trainer.target import EMBEDDING, OUTPUT, Target
 from draft_trainer.unroll import unroll
@@ -58,7 +58,7 @@ class Draft(nn.Module):
 
 
 class ReducedVocabulary:
-    """The tokens that can be drafted, the target's output rows for them, and how well those cover its answers."""
+    """The tokens that can be drafted, and the target's output rows for them."""
 
     def __init__(self, job: Job, target: Target, corpus: Corpus) -> None:
         size = job.vocabulary or target.vocabulary
@@ -67,15 +67,19 @@ class ReducedVocabulary:
         answered, asked = corpus.counts(target.vocabulary)
         self.ids = choose(answered, asked, size, always)
         self.kept = torch.tensor(self.ids)
+        self._holds = torch.zeros(target.vocabulary).index_fill(0, self.kept, 1.0)
         self.output = target.tensor(OUTPUT)[self.kept].contiguous()
 
     def wanted(self, batch: Batch, rows: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """(the target's logits for the token after next of each row, how much probability these tokens cover)."""
+        """(the target's logits for the token after next of each row, 1 where the answer's own can be drafted, else 0).
+
+        The answer's token is a draw from the target's distribution: over draws its being among these tokens is their
+        probability, and at temperature 0 it is all that counts.
+        """
         hidden = self.output.shape[1]
-        places = rows + 1
-        last = batch.states.flatten(0, 1)[places][:, -hidden:].to(dtype)
+        last = batch.states.flatten(0, 1)[rows + 1][:, -hidden:].to(dtype)
         logits = torch.nn.functional.linear(last, self.output.to(dtype))
-        return logits, covered(logits, batch.log_z.flatten()[places])
+        return logits, self._holds[batch.token_after(rows, 2)]
 
     def entropy(self, wanted: torch.Tensor, draw: torch.Generator, job: Job) -> "Entropy":
         """What the drafts of one batch are held against: `wanted` as it is, or at the columns of one draw."""

@@ -40,9 +40,3 @@ def soft_cross_entropy(
     logits: torch.Tensor, wanted: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, sharpness: float = 1.0
 ) -> torch.Tensor:
     return SoftCrossEntropy.apply(logits, wanted, index, weight, sharpness)
-
-
-def covered(wanted: torch.Tensor, log_z: torch.Tensor) -> torch.Tensor:
-    """How much of the target's probability lies on tokens that can be drafted: sum over them of e^logit / e^log_z."""
-    parts = [torch.logsumexp(part.float(), -1) for part in wanted.split(PIECE)]
-    return (torch.cat(parts) - log_z).exp().clamp_max(1.0)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from draft_trainer.answers import read_answers
+from draft_trainer.corpus import Corpus
 from draft_trainer.heads import Draft
 from draft_trainer.job import Job
 from draft_trainer.loop import Run, Trainer
@@ -20,14 +21,14 @@ from draft_trainer.vocabulary import coverage
 POINTS = 100
 
 
-def training_record(trainer: Trainer, held_out: dict[str, Any]) -> dict[str, Any]:
+def training_record(trainer: Trainer, held: Corpus, held_out: dict[str, Any]) -> dict[str, Any]:
     job, run = trainer.job, trainer.run
     return {
         "method": job.method,
         "target": target_facts(job),
         "settings": job.settings,
         "data": data_facts(job),
-        "vocabulary": vocabulary_facts(trainer.draft, trainer),
+        "vocabulary": vocabulary_facts(trainer.draft, held),
         "parameters": sum(p.numel() for p in trainer.draft.parameters()),
         "steps": run.step,
         "rows": round(run.rows),
@@ -67,12 +68,12 @@ def data_facts(job: Job) -> dict[str, Any]:
     return facts
 
 
-def vocabulary_facts(draft: Draft, trainer: Trainer) -> dict[str, Any]:
-    """How many tokens can be drafted, and which share of the answers they are; a draft model drafts all."""
+def vocabulary_facts(draft: Draft, held: Corpus) -> dict[str, Any]:
+    """How many tokens can be drafted, and which share of the held-out answers they are; a draft model drafts all."""
     if draft.job.method in ("draft_model", "eagle"):
         return {"tokens": draft.target.vocabulary, "coverage": 1.0}
     kept = draft.vocabulary.ids  # type: ignore[attr-defined]
-    return {"tokens": len(kept), "coverage": coverage(trainer.corpus.counts(draft.target.vocabulary)[0], kept)}
+    return {"tokens": len(kept), "coverage": coverage(held.counts(draft.target.vocabulary)[0], kept)}
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,7 @@ from math import log
 import torch
 
 #: Of each row, so many of the target's likeliest tokens are always in; so many others are drawn at least.
-LIKELY, FEWEST_DRAWN = 4, 32
+LIKELY, FEWEST_DRAWN = 4, 512
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def train(job: Job, rank: int) -> None:
     say(f"{job.method}: looked at in {monotonic() - began_s:.0f} s")
     draft = Path(job.work) / "draft"
     export(trainer.draft, draft)
-    write_record(draft, training_record(trainer, found))
+    write_record(draft, training_record(trainer, held, found))
 
 
 STAGES = {"respond": respond, "features": features, "train": train}
