@@ -222,20 +222,20 @@ def check_the_loss_has_the_gradient_of_its_formula() -> None:
 
 
 def check_drawn_columns_have_the_sum_and_the_gradient_of_all() -> None:
-    """Over many draws, the sum of e^logit and its gradient are on average those over all 400 tokens."""
+    """Over many draws, the sum of e^logit and its gradient are on average those over all 2,000 tokens."""
     draw = torch.Generator().manual_seed(2)
-    logits, likely = torch.randn(400, generator=draw), torch.tensor([[3, 9], [9, 17]])
-    whole, found = logits.exp(), torch.zeros(400)
+    logits, likely = torch.randn(2000, generator=draw), torch.tensor([[3, 9], [9, 17]])
+    whole, found = logits.exp(), torch.zeros(2000)
     for _ in range(400):
-        columns = loss_columns(likely, 400, 300, draw)
+        columns = loss_columns(likely, 2000, 900, draw)
         found.index_add_(0, columns.ids, (logits[columns.ids] + columns.shift).exp() / 400)
         assert columns.ids[:3].tolist() == [3, 9, 17]
-        assert len(columns.ids) == len(set(columns.ids.tolist())) == 300
+        assert len(columns.ids) == len(set(columns.ids.tolist())) == 900
     close(found.sum(), whole.sum(), 0.01)
     close(found[[3, 9, 17]], whole[[3, 9, 17]])
     close(found, whole, 0.15)
-    assert loss_columns(likely, 400, 400, draw) is None
-    assert loss_columns(likely, 400, 0, draw) is None
+    assert loss_columns(likely, 2000, 2000, draw) is None
+    assert loss_columns(likely, 2000, 0, draw) is None
 
 
 def check_nothing_is_learned_where_the_answers_token_cannot_be_drafted() -> None:
