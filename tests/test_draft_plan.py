@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import tuner.engines
 from tuner.cli import app
 from tuner.engines.environments import Environment, save_environment
+from tuner.engines.equipped import Work, equipped_environment
 from tuner.errors import EngineError, Interrupted, UserError
 from tuner.prompts import load_set
 from tuner.prompts.written import written_questions
@@ -403,3 +404,15 @@ def test_the_text_gives_a_line_a_set(target: Path) -> None:
     assert "851 steps, 2,190,000 rows, 22 minutes" in told
     assert "can draft 8,192 tokens, 97.0% of what held-out answers hold" in told
     assert "all: tau 1.88 at N = 3, alpha_k 0.500 0.500 0.500 0.800 (200 starts)" in told
+
+
+def test_an_environment_of_the_preferred_engine_is_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {
+        name: Environment(name, engine, "1", "/p", None, "cpu") for name, engine in (("a", "sglang"), ("b", "vllm"))
+    }
+    monkeypatch.setattr("tuner.engines.equipped.load_environments", lambda: found)
+    monkeypatch.setattr("tuner.engines.equipped.missing_packages", lambda _env, _packages: [])
+    assert equipped_environment(None, Work("training", "the training", ("torch",), prefers="vllm")).name == "b"
+    assert equipped_environment(None, Work("converting", "the conversion", ("torch",))).name == "a"
+    monkeypatch.setattr("tuner.engines.equipped.missing_packages", lambda env, _: ["torch"] if env.name == "b" else [])
+    assert equipped_environment(None, Work("training", "the training", ("torch",), prefers="vllm")).name == "a"

@@ -54,7 +54,9 @@ def train(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Optimiser steps; with --minutes whichever is first.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="In whose environment. Default: the first that can.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="In whose environment. Default: a vLLM's, else the first that can.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Where the target's answers are kept. Default: one folder a target.")
     ] = None,

