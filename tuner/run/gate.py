@@ -100,6 +100,8 @@ async def _verify(
     store.note(
         VERIFIED, number=number, engine=environment.name, spec=spec.to_dict(), verified=verified_to_dict(verified)
     )
+    for caution in verified.cautions():
+        notify(Event("note", caution))
     if not verified.ok:
         _, why = next(verified.faults())
         notify(Event("note", f"NOT the target's output, and never advised: {why}"))

@@ -57,7 +57,9 @@ class Verification:
             "target": self.target,
             "engine": self.engine,
             "temperatures": list(self.temperatures),
-            "settings": [{"ok": one.passed, **verified_to_dict(one)} for one in self.results],
+            "settings": [
+                {"ok": one.passed, "cautions": list(one.cautions()), **verified_to_dict(one)} for one in self.results
+            ],
         }
 
 
