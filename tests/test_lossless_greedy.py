@@ -87,7 +87,7 @@ def test_ties_are_never_a_fault_however_many() -> None:
 
 
 def test_ties_more_often_than_off_takes_them_otherwise_are_no_fault_and_a_caution() -> None:
-    """32 of 32 against 0 of 32: one table of C(64, 32) = 1.8e18. Of 32 with off itself at 32 there is nothing to say."""
+    """32 of 32 against 0 of 32: one table of C(64, 32) = 1.8e18. Off itself at 32 of 32 says nothing."""
     result = compare_greedy(many(32, 2, gap=0.25), many(32, 2), many(32, 99), TIE_16_BIT)
     assert result.p_value == pytest.approx(1 / math.comb(64, 32), rel=1e-6)
     assert (result.failed, result.restless) == (False, True)

@@ -132,8 +132,8 @@ def _greedy(result: GreedyResult) -> str:
 def _restless(result: GreedyResult) -> str:
     shares, own = _shares(result)
     return (
-        f"{shares}, {own} (p = {result.p_value:.1g}): each at a near-tie, which is no fault, but more often than rounding "
-        "makes off do it"
+        f"{shares}, {own} (p = {result.p_value:.1g}): each at a near-tie, which is no fault, but more often than "
+        "rounding makes off do it"
     )
 
 
