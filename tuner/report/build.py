@@ -115,6 +115,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
             *engine_cautions(trials),
             *(finding.text for finding in workload_findings(workload)),
             *(finding.text for finding in evidence_findings(evidence, workload.sampling.temperatures)),
+            *(f"{spec.label}: {text}" for spec, one in verified.items() for text in one.cautions()),
             *capacity_cautions(trials, workload.traffic.max_output_tokens),
             *(f"{environment.name}: {correction_text(name)}" for name in environment.corrections),
         ),

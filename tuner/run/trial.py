@@ -26,6 +26,7 @@ from tuner.run.schedules import on_disk
 from tuner.run.server_facts import get_json
 from tuner.run.store import StudyStore
 from tuner.run.stream import Server
+from tuner.run.verify_labels import known_lossy
 from tuner.spec.speculation import SpecConfig
 
 #: The status of a launch that was cut short by its budget begins so.
@@ -111,7 +112,7 @@ class _Running:
                 await self._cell(process, key, done)
             await check_output(
                 self.question, self.plan.environment, self.plan.ask.spec, self.plan.number, self._server(), self.store,
-                self.notify, time.monotonic() - started_s,
+                self.notify, time.monotonic() - started_s, dict(self.facts.resolved),
             )  # fmt: skip
         return "ok"
 
@@ -153,5 +154,6 @@ class _Running:
 
         cell = await measure_cell(server, plan, read_spec, progress)
         options = self.question.options(self.plan.environment)
-        lossy = self.engine.lossy(spec, options, key.temperature, plan.sampling)
+        resolved = dict(self.facts.resolved)
+        lossy = known_lossy(self.engine, spec, options, key.temperature, plan.sampling, resolved)
         return dataclasses.replace(cell, lossy=lossy)
