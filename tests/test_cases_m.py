@@ -53,7 +53,7 @@ def test_m05_the_logged_accept_rate_of_sglang_is_not_accepted_over_drafted() -> 
 
 def test_m11_forced_length_gives_no_acceptance_of_real_traffic() -> None:
     (finding,) = workload_findings(workload(sampling={"ignore_eos": True}))
-    assert finding.rule == "forced-length"
+    assert (finding.rule, finding.blocks) == ("forced-length", True)
     assert "only latency" in finding.text
     assert list(workload_findings(workload())) == []
 

@@ -26,7 +26,10 @@ def write_alpha_files(data: ReportInput, folder: Path) -> None:
 
 
 def alpha_files(data: ReportInput) -> Iterator[tuple[str, AlphaFile]]:
-    """(file name, profile) of every chain that was measured, from cells that enter the ranking."""
+    """(file name, profile) of every chain that was measured, from cells that enter the ranking; none of answers of
+    forced length, whose acceptance is nobody's traffic's."""
+    if data.workload.sampling.ignore_eos:
+        return
     for spec in data.evidence.specs():
         file = _of(data, spec) if spec.n and not spec.by_load else None
         if file is not None:
