@@ -22,8 +22,8 @@ Examples:
 
   tuner sweep sweeps/llama-70b-nightly.yaml --executor ray --json
 
-Exit codes: 0 no gate failed; 1 a gate failed; 2 the file or the setup is wrong; 3 an engine could not be measured at
-all; 130 interrupted. SIGTERM drops the cell in flight, ends the engine and leaves a night that --resume goes on with.
+Exit codes: 0 no gate and no launch failed; 1 a gate failed, or a setting that the baseline measured; 2 the file or
+the setup is wrong; 3 an engine or a setting failed, and nothing tells whether it is worse than before; 130 interrupted. SIGTERM drops the cell in flight, ends the engine and leaves a night that --resume goes on with.
 """
 
 

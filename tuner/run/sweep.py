@@ -14,13 +14,8 @@ from tuner.run.store import StudyStore
 from tuner.run.sweep_clock import Deadline
 from tuner.run.sweep_open import open_study_of, unfinished
 from tuner.run.sweep_plan import SweepPlan
-from tuner.run.sweep_store import (
-    STUDY_BEGAN,
-    STUDY_ENDED,
-    NightHeader,
-    NightStore,
-)
-from tuner.run.sweep_study import COMPLETE, Executor, NightStudy
+from tuner.run.sweep_store import COMPLETE, STUDY_BEGAN, STUDY_ENDED, NightHeader, NightStore
+from tuner.run.sweep_study import Executor, NightStudy
 
 #: Told after each study: the index over all studies is brought up to date.
 Indexed = Callable[[], None]

@@ -17,11 +17,11 @@ from tuner.run.store import INTERRUPTED, StudyStore
 from tuner.run.sweep_asks import AGAIN, LOST, Next, closing, following, missing
 from tuner.run.sweep_clock import Deadline, Pace, pace_of
 from tuner.run.sweep_plan import PlannedStudy
+from tuner.run.sweep_store import COMPLETE
 from tuner.run.trial import STOPPED, TrialPlan, run_trial
 
 CELL_FAILED = "cell_failed"
 TAIL_LINES = 50
-COMPLETE = "complete"
 OUT_OF_TIME = f"{STOPPED}: the minutes of the budget are used up"
 
 
