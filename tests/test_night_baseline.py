@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,11 @@ from study_fixture import ARMS, WORKLOAD, study_header, study_trials
 from tuner.decide.nights import compare_nights
 from tuner.decide.nights_gates import Figure, Unmeasured, Verified, hold
 from tuner.decide.nights_sample import CellSample, NightSample
+from tuner.errors import UserError
 from tuner.measure.records import CellKey, EngineFacts, Load, Trial
+from tuner.report.night_context import night_context
+from tuner.report.night_page import write_night_report
+from tuner.report.night_report import night_report
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_runs import find_run, last_green
@@ -23,9 +29,9 @@ from tuner.run.nights import baseline_of
 from tuner.run.start import RESOLVED, Resolved
 from tuner.run.store import StudyStore
 from tuner.run.sweep_night import Outcome, finish
-from tuner.run.sweep_store import STUDY_ENDED, TAGGED, VERDICT, NightHeader, NightStore
+from tuner.run.sweep_store import ASKED, STUDY_ENDED, TAGGED, VERDICT, NightHeader, NightStore
 from tuner.spec.gate import parse_gate
-from tuner.spec.sweep import Sweep
+from tuner.spec.sweep import Retention, Sweep
 
 EAGLE5 = f"{LABEL}, eagle3 N=5 eagle3"
 DIED = "failed: the engine exited with code 1 after 3 s, before it was ready"
@@ -33,7 +39,7 @@ DIED = "failed: the engine exited with code 1 after 3 s, before it was ready"
 
 def held_night(
     reports: Path, day: int, died: tuple[str, ...] = (), status: str = "complete", gates: tuple[str, ...] = GATES,
-    cells: int = 0,
+    cells: int = 0, report: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:  # fmt: skip
     """A night of off, ngram N=4, eagle3 N=5 and N=2, off again; launches named in `died` fail after so many cells."""
     name, created = f"202605{day:02d}-020000-nightly", f"2026-05-{day:02d}T02:00:00+00:00"
@@ -43,7 +49,7 @@ def held_night(
     with NightStore.create(reports, header) as night:
         _study(night.study_folder(0), died, cells, status)
         night.note(STUDY_ENDED, folder=FOLDER, status=status)
-        return finish(SimpleNamespace(sweep=sweep), night, reports, status)  # type: ignore[arg-type]
+        return finish(SimpleNamespace(sweep=sweep), night, reports, status, report)  # type: ignore[arg-type]
 
 
 def _study(folder: Path, died: tuple[str, ...], cells: int, status: str) -> None:
@@ -229,6 +235,35 @@ def test_limits_and_verification_pass_over_no_setting_that_failed() -> None:
     assert told(Unmeasured("s", "e", (key,), failed=True, asked=True)) == ["not measured", "not measured", "passed"]
     # All cells are there, and the launch died before it was asked.
     assert told(Unmeasured("s", "e", (), failed=True)) == ["passed", "passed", "not measured"]
+
+
+def test_a_night_has_not_ended_before_its_report_is_written(tmp_path: Path) -> None:
+    def full_disk(_: Outcome) -> None:
+        raise UserError("cannot write report.html (No space left on device)")
+
+    with pytest.raises(UserError, match="No space left"):
+        held_night(tmp_path, 1, report=full_disk)
+    (folder,) = (path.parent for path in tmp_path.glob("*/sweep.json"))
+    assert NightStore.read(folder).status() == "interrupted"
+    assert baseline(tmp_path) is None
+    sweep: Any = SimpleNamespace(name="nightly", baseline="last-green", parsed_gates=(), retention=Retention())
+    with NightStore.open(folder) as night:  # as --resume does, which finds every study done with
+        finish(SimpleNamespace(sweep=sweep), night, tmp_path, "complete", write_night_report)  # type: ignore[arg-type]
+    assert NightStore.read(folder).status() == "complete"
+    assert baseline(tmp_path) == folder.name
+    assert "| status | complete |" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (folder / "report.html").exists()
+
+
+def test_how_to_reproduce_has_what_the_command_was_given(tmp_path: Path) -> None:
+    night = held_night(tmp_path, 1)
+    assert night_context(night_report(night.folder))["command"] == "tuner sweep n.yaml"
+    with NightStore.open(night.folder) as store:
+        store.note(ASKED, options=["--minutes", "30"])
+        store.note(ASKED, options=["--minutes", "20", "--executor", "ray", "--reports", "/data/my reports"])
+    assert night_context(night_report(night.folder))["command"] == (
+        "tuner sweep n.yaml --minutes 20 --executor ray --reports '/data/my reports'"
+    )
 
 
 def test_a_tag_names_a_night_of_this_sweep_alone(tmp_path: Path) -> None:

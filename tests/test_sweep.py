@@ -178,7 +178,7 @@ def test_no_two_measurements_share_a_gpu_and_the_lock_lasts_until_the_engine_is_
         for second in (("sweep", file), ("recommend", "workload.yaml"), ("verify", "workload.yaml")):
             refused = run(bench, *second)
             assert refused.returncode == 2
-            assert f"the GPU is in use by tuner sweep night (process {first.pid})" in refused.stderr
+            assert f"GPU 0 is in use by tuner sweep night (process {first.pid})" in refused.stderr
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.wait()

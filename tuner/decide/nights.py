@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A figure of the baseline that tonight has nothing to hold against. `reason`: empty where the cell is not there."""
+    """A figure of the baseline that tonight has none to compare with. `reason`: empty where its cell is not there."""
 
     study: str
     setting: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.decide.nights import IMPROVED, REGRESSED
@@ -19,11 +21,13 @@ from tuner.run.question import affords
 from tuner.run.sweep import open_night, run_night
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
-from tuner.run.sweep_store import COMPLETE, ENDED, VERDICT, NightStore
+from tuner.run.sweep_store import ASKED, COMPLETE, ENDED, VERDICT, NightStore
 from tuner.run.sweep_study import Executor, Local
 
 #: Settings that a headline names of those that were not measured; the report has all.
 MOST_NAMED = 5
+#: Where nights are kept unless --reports names another folder.
+REPORTS = Path("reports")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,10 @@ class Outcome:
         return 3 if failed or self.status.startswith("failed") else 0
 
 
+#: Writes the report of a night that is about to end.
+Report = Callable[[Outcome], None]
+
+
 def sweep_night(
     file: Path,
     reports: Path,
@@ -56,25 +64,30 @@ def sweep_night(
     resume: bool = False,
     minutes: float | None = None,
     executor: Executor | None = None,
+    report: Report = lambda _: None,
 ) -> Outcome:
-    """Run a night to its end. Interrupted when a signal ends it: the night is then on the disk, to go on with."""
+    """Run a night to its end, `report` included. Interrupted when a signal ends it: what is on the disk can be gone on
+    with.
+    """
     plan = _with_minutes(plan_sweep(file), minutes)
     _baseline_there(plan, reports)
     where = executor or Local()
-    own = [study.environment for study in plan.studies] if where.on_this_machine else []
-    who = f"tuner sweep {plan.sweep.name}"
-    with (
-        holding_engines(own, who),
-        open_night(plan, reports, resume=resume, notify=notify) as night,
-    ):
-        try:
-            status = asyncio.run(run_night(plan, night, notify, where, lambda: _index(reports, notify)))
-            return finish(plan, night, reports, status)
-        except KeyboardInterrupt:
-            told = f"interrupted; {night.folder} keeps every finished cell: go on with --resume"
-            raise Interrupted(told) from None
-        finally:
-            where.close()
+    own = [(study.environment, study.options) for study in plan.studies] if where.on_this_machine else []
+    with contextlib.closing(where):
+        where.refuse(plan.studies)
+        with (
+            holding_engines(own, f"tuner sweep {plan.sweep.name}"),
+            open_night(plan, reports, resume=resume, notify=notify) as night,
+        ):
+            options = ("--minutes", f"{minutes:g}") if minutes is not None else ()
+            own_reports = ("--reports", str(reports)) if reports != REPORTS else ()
+            night.note(ASKED, options=[*options, *where.options, *own_reports])
+            try:
+                status = asyncio.run(run_night(plan, night, notify, where, lambda: _index(reports, notify)))
+                return finish(plan, night, reports, status, report)
+            except KeyboardInterrupt:
+                told = f"interrupted; {night.folder} keeps every finished cell: go on with --resume"
+                raise Interrupted(told) from None
 
 
 def _with_minutes(plan: SweepPlan, minutes: float | None) -> SweepPlan:
@@ -104,8 +117,10 @@ def _baseline_there(plan: SweepPlan, reports: Path) -> None:
             find_run(database, name)
 
 
-def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Outcome:
-    """Compare with the baseline, hold the gates, write both into the night's journal, end it."""
+def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str, report: Report = lambda _: None) -> Outcome:
+    """Compare with the baseline, hold the gates, write both into the night's journal, report it, end it. A night whose
+    report was not written has not ended: --resume makes up for it.
+    """
     with open_database(reports) as database:
         refresh(database, reports)
         run = find_run(database, night.folder.name)
@@ -114,14 +129,17 @@ def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str) -> Ou
         state = state_of(compared, status)
         headline = headline_of(compared, status, plan.sweep.baseline)
         gates = [{"gate": g.gate.text, "state": g.state, "reasons": list(g.reasons)} for g in compared.gates]
-        night.note(VERDICT, state=state, baseline=before.id if before else None, headline=headline, gates=gates)
+        told = {"state": state, "baseline": before.id if before else None, "headline": headline, "gates": gates}
+        night.note(VERDICT, status=status, **told)
+        refresh(database, reports)
+        outcome = Outcome(night.folder, status, state, headline, night_data(database, reports, compared))
+        report(outcome)
         night.note(ENDED, status=status)
         refresh(database, reports)
         named = {before.id} if before and plan.sweep.baseline.startswith("run:") else set()
         let_go = prune(database, reports, plan.sweep.name, plan.sweep.retention, named)
         refresh(database, reports)
-        data = night_data(database, reports, compared)
-    return Outcome(night.folder, status, state, headline, data, let_go)
+    return replace(outcome, let_go=let_go)
 
 
 def state_of(compared: Compared, status: str) -> str:
