@@ -107,7 +107,7 @@ def test_an_engine_that_dies_in_a_cell_is_a_failed_cell_and_lighter_ones_are_mea
     assert "died at concurrency 4: lighter cells alone" in retry.why
     assert [cell.key.label for cell in retry.cells] == ["c1-t1"]
     assert done.returncode == 3, done.stderr  # the heavier cells were not measured: this night is no baseline
-    assert "and this night is no baseline. Failed: workload-mock, off." in done.stdout
+    assert "and this night is no baseline. Failed: workload-mock, off" in done.stdout
     assert "failed: workload-mock, launch 1, off" in done.stdout
     assert "the mock engine was told to die" in (night / "report.md").read_text(encoding="utf-8")
 
