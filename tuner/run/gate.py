@@ -59,9 +59,9 @@ async def check_output(
 
     What cannot be tested is journaled with its reason, and stops no study.
     """
-    events, own = store.events(), _launches(store, environment.name, spec)
-    if _done(events, environment.name, spec) or any(t.number == number and t.role == CLOSING for t in own):
+    if not to_ask(environment, spec, number, store):
         return
+    own = _launches(store, environment.name, spec)
     # A launch that makes up for one that was cut may sample as long as the two would have been.
     launch_s += sum(cell_seconds(cell) for trial in own if trial.number != number for cell in trial.cells)
     args = question.options(environment).args
@@ -79,6 +79,13 @@ async def check_output(
     except TunerError as error:
         store.note(SKIPPED, number=number, engine=environment.name, spec=spec.to_dict(), why=str(error))
         notify(Event("note", f"output not verified: {error}"))
+
+
+def to_ask(environment: Environment, spec: SpecConfig, number: int, store: StudyStore) -> bool:
+    """Whether launch `number` has anything to be asked: not off's last run, nor what was asked before."""
+    own = _launches(store, environment.name, spec)
+    last_off = any(trial.number == number and trial.role == CLOSING for trial in own)
+    return not last_off and not _done(store.events(), environment.name, spec)
 
 
 async def _verify(
