@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tuner.run.question import loads_of
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
 from tuner.run.sweep_store import NightStore, is_night
+from tuner.spec.candidates import Arm
 from tuner.spec.speculation import OFF, SpecConfig
 from tuner.spec.workload import Workload
 
@@ -71,10 +73,13 @@ def _launches(events: Sequence[Event]) -> tuple[dict[Launched, list[str]], dict[
 def _asked(
     store: StudyStore, workload: Workload, launched: Mapping[Launched, object], *, exhaustive: bool
 ) -> dict[Launched, None]:
-    """What was launched; of an exhaustive study also what its launches had room for and never was."""
+    """What was launched; of an exhaustive study also what its launches had room for and never was, where its journal
+    goes so far: one that was killed before lacks off, which is enough."""
     asked = dict.fromkeys([(OFF, BASELINE), *launched])
     if exhaustive:
-        arms = Resolved.read(store).arms
+        arms: Sequence[Arm] = ()
+        with contextlib.suppress(UserError):
+            arms = Resolved.read(store).arms
         settings = [spec for arm in arms for spec in arm.configs][: max(0, workload.budget.launches - 2)]
         asked |= dict.fromkeys((spec, "explore") for spec in settings)
     return asked
