@@ -165,7 +165,9 @@ def measure(workload: Path, folder: Path, minutes: float) -> str:
 
     question, status = read_question(workload), "complete"
     began_s: float | None = None
-    held = holding_engines(question.environments[:1], f"regret_grid {question.workload.name}")
+    held = holding_engines(
+        [(one, question.options(one)) for one in question.environments[:1]], f"regret_grid {question.workload.name}"
+    )
     with unwinding_signals(), held, _open(question, folder) as store, progress() as notify:
         for asked in grid_asks(question.arms):
             keys = missing(asked, store.trials(), question.keys)

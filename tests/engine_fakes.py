@@ -13,12 +13,13 @@ from typing import Any
 FAKE_PYTHON = """#!{executable} -SE
 import json, sys
 holds = json.load(open({holds!r}))
-names, modules = json.loads(sys.argv[-1])
+names, modules, kinds = json.loads(sys.argv[-1])
 print(json.dumps({{
     "packages": {{n: v for n, v in holds["packages"].items() if n in names}},
     "requires": {{n: holds["requires"].get(n, []) for n in holds["packages"] if n in names}},
     "modules": [m for m in modules if m in holds["modules"]],
     "site_packages": holds["site_packages"],
+    "accelerator": holds.get("accelerator"),
 }}))
 """
 

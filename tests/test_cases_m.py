@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from cells import C1T0, cell, off_trial, request, spec_trial
@@ -52,7 +53,7 @@ def test_m05_the_logged_accept_rate_of_sglang_is_not_accepted_over_drafted() -> 
 
 def test_m11_forced_length_gives_no_acceptance_of_real_traffic() -> None:
     (finding,) = workload_findings(workload(sampling={"ignore_eos": True}))
-    assert finding.rule == "forced-length"
+    assert (finding.rule, finding.blocks) == ("forced-length", True)
     assert "only latency" in finding.text
     assert list(workload_findings(workload())) == []
 
@@ -68,6 +69,26 @@ def test_m13_a_warm_prefix_cache_is_told_from_one_percent_on() -> None:
     assert finding.rule == "prefix-cache-hits"
     assert finding.text.startswith("62% of the prompts' tokens")
     assert check_cell(slight, OFF) == ()
+
+
+def test_m13_sglangs_warm_radix_cache_is_told_from_its_own_counters() -> None:
+    """Recorded with the cache off: 178 prompt tokens, no cached_tokens (SGLang exports it from the first hit on)."""
+    before = (Path(__file__).parent / "data" / "sglang-0.5.23" / "metrics-off.txt").read_text()
+    # 172 -> 1172: 1,000 prompt tokens more, 620 of them cached, by source.
+    after = before.replace('model_name="target"} 172.0', 'model_name="target"} 1172.0')
+    labels = 'engine_type="unified",model_name="target"'
+    hits = (
+        "# HELP sglang:cached_tokens_total Number of cached prompt tokens by source (device/host/storage).\n"
+        "# TYPE sglang:cached_tokens_total counter\n"
+        f'sglang:cached_tokens_total{{cache_source="device",{labels}}} 600.0\n'
+        f'sglang:cached_tokens_total{{cache_source="host",{labels}}} 20.0\n'
+    )
+    one = cell([request(i, 0.02) for i in range(2)])
+    warm = dataclasses.replace(one, counters_before=before, counters_after=after + hits)
+    (finding,) = check_cell(warm, OFF)
+    assert (finding.rule, finding.text[:31]) == ("prefix-cache-hits", "62% of the prompts' tokens came")
+    assert check_cell(dataclasses.replace(one, counters_before=before, counters_after=after), OFF) == ()
+    assert check_cell(dataclasses.replace(warm, counters_before=before + hits), OFF) == ()
 
 
 def test_m16_greedy_evidence_says_nothing_of_a_sampled_workload() -> None:

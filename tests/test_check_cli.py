@@ -301,7 +301,7 @@ def test_a_whole_workload(bench: Bench) -> None:
         (("--target", "{target}", "--engine", "tgi"), "engine 'tgi' is neither an engine nor registered"),
         (("--target", "{target}", "--option", "k"), "is not key=value"),
         (("--draft", "none"), "give --target and --draft, or --workload alone"),
-        (("--target", "{target}", "--device", "tpu"), "--device is gpu or cpu"),
+        (("--target", "{target}", "--device", "tpu"), "--device is one of cpu, gpu, hip, xpu, cuda"),
     ],
 )
 def test_what_cannot_be_looked_at_is_the_users_error(target: Path, argv: tuple[str, ...], word: str) -> None:

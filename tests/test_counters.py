@@ -193,6 +193,20 @@ def test_c12_nothing_accepted_says_that_heads_are_not_loaded_as_trained() -> Non
     assert acceptance_text(delta).endswith(f"note: {sentence}")
 
 
+def test_c26_a_drafter_that_never_stops_shows_in_its_draft_acceptance_rate() -> None:
+    """ggml-org/llama.cpp#25908: up to 64 tokens a step and no p_min, 96 of 1378 accepted: 0.070.
+
+    21 steps of 64 and one of 34 are 1378. What is accepted is accepted early, so tau alone does not look bad.
+    """
+    reached = [22, 20, 16, 12, 10, 8, 5, 3] + [0] * 56  # 96
+    counts = counter_delta(dump(0, 0, 0, [0] * 64), dump(22, 1378, 96, reached)).counts
+    assert counts is not None
+    assert counts.draft_acceptance_rate == pytest.approx(0.0697, abs=5e-5)
+    assert counts.tau == pytest.approx(5.364, abs=5e-4)  # 1 + 96 / 22
+    assert counts.alpha == pytest.approx(96 / 118)  # 22 steps, each rejected once: 96 + 22
+    assert counts.dead is None
+
+
 @pytest.mark.parametrize(
     ("drafts", "accepted", "dead"),
     [(99, 0, False), (100, 0, True), (100, 1, False), (199, 1, False), (200, 4, True), (200, 5, False)],

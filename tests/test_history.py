@@ -19,7 +19,7 @@ from tuner.cli import app
 from tuner.decide.nights_noise import drifts_of
 from tuner.errors import UserError
 from tuner.run.history import compare_asked, runs_of, tag_run
-from tuner.run.history_db import FILE, ID_FILE, MIGRATIONS, URL_VARIABLE, dump, open_database
+from tuner.run.history_db import FILE, ID_FILE, MIGRATIONS, TABLES, URL_VARIABLE, dump, open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_query import figures, night_sample
 from tuner.run.history_runs import find_run
@@ -174,6 +174,35 @@ def test_an_older_index_is_migrated_and_a_newer_one_refused(tmp_path: Path) -> N
     with pytest.raises(UserError, match="written by a newer tuner"):
         runs_of(tmp_path)
     assert len(runs_of(tmp_path, again=True)[0]) == 1
+
+
+def test_a_populated_index_of_the_first_version_is_migrated_to_what_a_rebuild_makes(tmp_path: Path) -> None:
+    write_study(tmp_path, FIRST).close()
+    runs_of(tmp_path)
+    with sqlite3.connect(tmp_path / FILE) as connection:  # its rows, in the tables that version 1 had
+        kept = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
+        kept["requests"] = [row for row in kept["requests"] if row[5] is not None]  # of failed ones it knew nothing
+    connection.close()
+    for path in tmp_path.glob(f"{FILE}*"):
+        path.unlink()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        for statement in MIGRATIONS[0]:
+            connection.execute(statement.replace("{compact}", " WITHOUT ROWID"))
+        connection.execute("CREATE TABLE schema_version (version BIGINT NOT NULL)")
+        connection.execute("INSERT INTO schema_version VALUES (1)")
+        for table, rows in kept.items():
+            connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        assert connection.execute("SELECT COUNT(*) FROM requests").fetchone()[0] > 0
+        with pytest.raises(sqlite3.IntegrityError):  # a failed request had no place in it
+            connection.execute("INSERT INTO requests VALUES (1, 0, 'p', NULL, NULL, NULL, NULL, NULL, NULL, 0)")
+    connection.close()
+    with open_database(tmp_path) as database:
+        assert database.rows("SELECT version FROM schema_version") == [(len(MIGRATIONS),)]
+        assert dump(database) == {table: [] for table in TABLES}  # everything is read from the journals again
+    assert [run.id for run in runs_of(tmp_path)[0]] == [FIRST]
+    assert index_equals_a_rebuild(tmp_path)
+    with open_database(tmp_path) as database:
+        database.insert("requests", [(1, 0, "p", None, None, None, None, None, None, 0)])
 
 
 def test_a_damaged_index_is_one_sentence_and_made_anew(tmp_path: Path) -> None:

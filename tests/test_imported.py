@@ -225,6 +225,20 @@ def test_c26_p_min_is_part_of_the_setting() -> None:
     assert advice.cells[0].gain == pytest.approx(1.596, abs=0.001)
 
 
+def test_c26_a_sweep_of_p_min_in_a_file_and_a_drafter_that_never_stops_loses(tmp_path: Path) -> None:
+    """The same three, out of a file, beside one that drafts 64 tokens at p_min 0 and is slower than off."""
+    path = written(tmp_path, "method,n,draft,throughput_tok_s,tau\noff,,,22.18,\ndraft_model,16,p_min 0.2,31.44,\n"
+                             "draft_model,16,p_min 0.4,35.40,\ndraft_model,16,p_min 0.6,32.24,\n"
+                             "draft_model,64,p_min 0,12.1,5.364\n", "sweep.csv")  # fmt: skip
+    run = CliRunner().invoke(app, ["recommend", "--from", str(path), "--json"])
+    assert run.exit_code == 0, run.output
+    told = json.loads(run.stdout)
+    assert (told["verdict"], told["best"]) == ("on", "draft_model (p_min 0.4) N=16")
+    assert told["cells"][0]["speedup"] == pytest.approx(35.40 / 22.18)
+    never = written(tmp_path, "method,n,draft,throughput_tok_s\noff,,,22.18\ndraft_model,64,p_min 0,12.1\n")
+    assert json.loads(CliRunner().invoke(app, ["recommend", "--from", str(never), "--json"]).stdout)["verdict"] == "off"
+
+
 def test_missing_n_are_predicted_from_the_longest_run_and_named() -> None:
     # L(0) = 10, L(4) = 10 x .8 x 2.5 = 20 ms: L(2) = 15, tau(2) = 2.1: 7.14 ms; L(1) = 12.5 / 1.7 = 7.35.
     told = [row("off", tpot_ms=10.0), row("eagle3", 4, tpot_ms=8.0, a=(0.7, 0.4, 0.3, 0.1))]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from tuner.measure.lossless import Structured, Verified
+from tuner.measure.lossless import BROKEN_FLOOR, Structured, Verified
 from tuner.measure.lossless_greedy import Divergence, GreedyResult
 from tuner.measure.lossless_levels import levels
 from tuner.measure.lossless_sampled import LOOKS, PromptTest, SampledResult
 from tuner.report.lossless_table import lossless_table
 from tuner.report.lossless_text import details, line, study_line, summary, verdict
+from tuner.run.verify import Verification
 from tuner.spec.speculation import OFF, SpecConfig
 
 TIE = Divergence("chat/1", 12, 5, 6, 0.03)
@@ -76,6 +77,47 @@ def test_a_void_control_is_said() -> None:
     assert void.ok
     assert "but off fails this test against itself, so it is void" in line(void)
     assert verdict(dataclasses.replace(void, greedy=None)) == "not tested"
+
+
+RESTLESS = dataclasses.replace(
+    SOUND, greedy=GreedyResult(32, 1024, (TIE,) * 32, 32, (), 0.5, 5.5e-19, 0.005), drafted_greedily=400
+)
+OFTEN = (
+    "32 of 32 greedy answers part from the target's, off parts from itself in 0 of 32 (p = 5e-19): each at a near-tie, "
+    "which is no fault, but more often than rounding makes off do it"
+)
+
+
+def test_ties_more_often_than_offs_own_are_told_wherever_the_verdict_is() -> None:
+    assert RESTLESS.ok
+    assert RESTLESS.passed
+    assert verdict(RESTLESS) == f"lossless, as far as tested; {OFTEN}"
+    often = "all of them ties (gaps up to 0.03 nats; p = 5.5e-19), but more often than off's own"
+    assert often in line(RESTLESS)
+    assert often in "; ".join(details(RESTLESS))
+    assert lossless_table({EAGLE3: RESTLESS}).rows[0][3].endswith(often)
+    assert summary({EAGLE3: RESTLESS}, "w.yaml") == f"eagle3 N=3 lossless, as far as tested; {OFTEN}"
+    assert OFTEN in str(study_line({EAGLE3: RESTLESS}, (EAGLE3,)))
+    (told,) = Verification((RESTLESS,), "m", "mock", (0.0, 1.0)).to_dict()["settings"]
+    assert (told["ok"], told["cautions"]) == (True, [OFTEN])
+    assert list(SOUND.cautions()) == []
+
+
+def test_off_that_strays_from_itself_makes_the_greedy_test_void_wherever_it_is_told() -> None:
+    """As a failed control of samples does: no fault, and no test."""
+    stray = dataclasses.replace(GREEDY, divergences=(TIE, WRONG), floor=(dataclasses.replace(TIE, gap=3.0),))
+    void = dataclasses.replace(SOUND, greedy=stray)
+    assert void.ok
+    assert void.tested  # by its samples
+    assert verdict(void) == f"lossless, as far as tested; {BROKEN_FLOOR}"
+    assert f"; {BROKEN_FLOOR}" in line(void)
+    assert lossless_table({EAGLE3: void}).rows[0][3] == f"void: {BROKEN_FLOOR}"
+    assert summary({EAGLE3: void}, "w.yaml") == f"eagle3 N=3 lossless, as far as tested; {BROKEN_FLOOR}"
+    greedily = dataclasses.replace(void, sampled=(), controls=())
+    assert not greedily.tested
+    assert verdict(greedily) == f"not tested; {BROKEN_FLOOR}"
+    (told,) = Verification((greedily,), "m", "mock", (0.0,)).to_dict()["settings"]
+    assert told["cautions"] == [BROKEN_FLOOR]
 
 
 def test_answers_bound_to_a_grammar() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from tuner.engines.environments import EXPAND_CORRECTION, Environment
 from tuner.engines.sglang import SglangEngine
 from tuner.engines.sglang_lossy import resolved_reason
 from tuner.engines.vllm import VllmEngine
+from tuner.run import gate
+from tuner.run.verify_labels import known_lossy
 from tuner.spec.speculation import OFF, SpecConfig
+from tuner.spec.traffic import Sampling
 
 VLLM = Environment("v", "vllm", "0.32.0", "/py", None, "gpu")
 SGLANG = Environment("s", "sglang", "0.5.23", "/py", None, "gpu")
@@ -109,3 +113,38 @@ def test_under_argmax_the_first_token_is_still_sampled() -> None:
     )
     assert sglang(eagle3(), 1.0, "cpu") == said
     assert resolved_reason({"speculative_algorithm": "EAGLE3", "device": "cpu"}, 1.0) == said
+
+
+@pytest.mark.parametrize(("accelerator", "word"), [("hip", "on ROCm"), ("xpu", "on XPU"), ("cuda", None), (None, None)])
+def test_the_kind_of_gpu_that_was_registered_labels_before_anything_is_measured(
+    accelerator: str | None, word: str | None
+) -> None:
+    """And behind a server that calls ROCm `cuda`, as torch does."""
+    environment = replace(SGLANG, accelerator=accelerator)
+    told = SglangEngine(environment).lossy(eagle3(), OPTIONS, 1.0, {})
+    resolved = resolved_reason({"speculative_algorithm": "EAGLE3", "device": "cuda"}, 1.0, accelerator)
+    for why in (told, resolved if accelerator != "xpu" else told):
+        assert (why is None) if word is None else (word in str(why))
+    assert SglangEngine(replace(environment, device="cpu")).lossy(eagle3(), OPTIONS, 1.0, {}) is not None
+
+
+def test_what_a_running_server_resolved_labels_it_too_and_its_options_first() -> None:
+    engine, cuda = SglangEngine(replace(SGLANG, accelerator="hip")), {"speculative_algorithm": "EAGLE3"}
+    plain = SglangEngine(SGLANG)
+    assert known_lossy(plain, eagle3(), OPTIONS, 1.0, {}, {}) is None  # an entry without its kind of GPU, nothing asked
+    assert "on XPU" in str(known_lossy(plain, eagle3(), OPTIONS, 1.0, {}, {**cuda, "device": "xpu:0"}))
+    assert "on ROCm" in str(known_lossy(engine, eagle3(), OPTIONS, 1.0, {}, {**cuda, "device": "cuda"}))
+    loose = {**cuda, "device": "cuda", "speculative_accept_threshold_acc": "0.5"}
+    assert "accept_threshold_acc below 1" in str(known_lossy(plain, eagle3(), OPTIONS, 1.0, {}, loose))
+    assert known_lossy(plain, OFF, OPTIONS, 1.0, {}, loose) is None
+    assert "ignores min_p" in str(known_lossy(plain, eagle3(), OPTIONS, 1.0, {"min_p": 0.1}, {**cuda, "device": "xpu"}))
+
+
+def test_the_gate_of_a_study_labels_by_what_the_server_resolved() -> None:
+    sampling = Sampling(temperatures=[0.0, 1.0])
+    question = SimpleNamespace(options=lambda environment: OPTIONS, workload=SimpleNamespace(sampling=sampling))
+    resolved = {"speculative_algorithm": "EAGLE3", "device": "xpu"}
+    ((at, why),) = gate._labels(question, SGLANG, eagle3(), resolved)  # type: ignore[arg-type]
+    assert at == 1.0
+    assert "on XPU" in why
+    assert gate._labels(question, SGLANG, eagle3(), {}) == []  # type: ignore[arg-type]

@@ -238,7 +238,7 @@ def test_contrast_of_text_and_marks_in_both_schemes(html: str) -> None:
 
 
 def test_the_headline_and_what_is_behind_it_stand_first(report: NightReport, markdown: str, page: Page) -> None:
-    assert report.headline == "1 of 3 gates failed: tpot_p50 regress > 3 %."
+    assert report.headline == ("1 of 3 gates failed: tpot_p50 regress > 3 %. Failed: chat-vllm-cpu, medusa N=3 medusa.")
     assert markdown.splitlines()[2] == f"**{report.headline}**"
     top = markdown.partition("## Gates")[0]
     assert "- Regressed over every setting of chat-vllm-cpu: tpot_p50 +" in top

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-STORED = ROOT / "tests" / "data" / "regret-seed-2026.json"
+STORED = ROOT / "tests" / "data" / "regret-seed-3026.json"
 
 
 @pytest.fixture(scope="module")
@@ -70,4 +70,4 @@ def test_the_page_tells_what_launches_that_differ_as_a_whole_do(seed: int, noise
     assert f"mean regret {own['mean_regret']:.2%}, p95 {own['p95_regret']:.2%};" in page
     assert f"hold the truth in {shown_rate(told['speedup_coverage'])} studies;" in page
     assert f"one is called better in {shown_rate(told['false_wins'])}." in page
-    assert told["false_wins"]["rate"] <= 0.05
+    assert told["false_wins"]["rate"] < 0.05

@@ -105,6 +105,12 @@ def test_goodput_counts_requests_that_keep_every_limit() -> None:
     assert gaps.missed_slos == ()
 
 
+def test_a_limit_on_chunk_gaps_leaves_goodput_unpredicted() -> None:
+    longest = summary(spec_trial(eagle(3), 0.13, [A, A, A, B] * 4))
+    found = one(predict_chains(off(requests=16), [longest], [eagle(1)], Terms("goodput", {"chunk_gap_p95_ms": 100})))
+    assert (found.goodput, found.gain) == (None, None)
+
+
 def test_a_gain_can_be_set_against_another_launch() -> None:
     longest = summary(spec_trial(eagle(3), 0.13, [A] * 8))
     rival = summary(spec_trial(SpecConfig("ngram", n=2), 0.05, [[0, 0]] * 8))

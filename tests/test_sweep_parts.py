@@ -7,6 +7,7 @@ import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cells import C1T0, HEALTHY, off_trial, request, spec_trial
@@ -14,8 +15,9 @@ from night_fixture import FOLDER, HOST, write_nights
 from study_fixture import study_header
 
 from tuner.decide.plan import Ask
+from tuner.engines.base import LaunchOptions
 from tuner.engines.environments import Environment
-from tuner.measure.records import Cell, Trial
+from tuner.measure.records import Cell, CellKey, Load, Trial
 from tuner.run import sweep_retention
 from tuner.run.device_lock import devices_of
 from tuner.run.history_db import open_database
@@ -25,13 +27,13 @@ from tuner.run.history_runs import Run
 from tuner.run.nights import Compared
 from tuner.run.start import Resolved
 from tuner.run.store import StudyStore
-from tuner.run.sweep_asks import AGAIN, LOST, Next, following
+from tuner.run.sweep_asks import AGAIN, LOST, RETRY, Next, following
 from tuner.run.sweep_fingerprint import fingerprint
 from tuner.run.sweep_night import headline_of
-from tuner.run.sweep_open import open_study_of
+from tuner.run.sweep_open import open_study_of, unfinished
 from tuner.run.sweep_ray import _record_lost
 from tuner.run.sweep_retention import prune
-from tuner.run.sweep_store import OPENED, STUDY_BEGAN, TAGGED, NightHeader, NightStore
+from tuner.run.sweep_store import ENDED, OPENED, STUDY_BEGAN, TAGGED, NightHeader, NightStore
 from tuner.run.sweep_study import _hopeless
 from tuner.run.trial import TrialPlan
 from tuner.spec.speculation import OFF, SpecConfig
@@ -67,6 +69,25 @@ def test_a_setting_cut_before_its_output_was_asked_for_is_launched_for_that_alon
     assert (made_up.ask.spec, made_up.ask.role, made_up.keys) == (NGRAM, "explore", ())
     (last,) = asked((off, cut), frozenset())
     assert (last.ask.spec, last.ask.role) == (OFF, "baseline-again")
+
+
+def test_an_interrupted_retry_measures_what_it_was_launched_for() -> None:
+    smaller = SpecConfig("ngram", n=1)
+    keys = (C1T0, CellKey(Load(4), 0.0), CellKey(Load(8), 0.0))
+    question: Any = SimpleNamespace(keys=keys, arms=(), environments=(HERE,))
+    off = dataclasses.replace(off_trial([0.01] * 4), status="ok")
+    no_room = Trial(2, NGRAM, "e", status="failed: out of memory", role="explore")
+    instead = Trial(3, smaller, "e", status="interrupted", role="explore",
+                    why=f"{RETRY} of launch 2, which had no room for ngram N=2")  # fmt: skip
+    (one,) = following(question, (off, no_room, instead), exhaustive=False)
+    assert (one.ask.spec, one.keys) == (smaller, keys)
+    # The other kind: it died in the cell at 8, so that of the missing ones only lighter cells are asked for again.
+    done = dataclasses.replace(spec_trial(NGRAM, 0.02, [[1, 1]] * 4).cells[0], key=keys[1])
+    died = dataclasses.replace(no_room, status="failed: the engine died", ready_s=3.0, cells=(done,))
+    swapped: Any = SimpleNamespace(keys=(keys[1], keys[2], keys[0]), arms=(), environments=(HERE,))
+    lighter = dataclasses.replace(instead, spec=NGRAM, why=f"{RETRY} of launch 2, which died at concurrency 8")
+    (again,) = following(swapped, (off, died, lighter), exhaustive=False)
+    assert (again.ask.spec, again.keys) == (NGRAM, (keys[0],))
 
 
 def test_a_lost_worker_of_off_ends_no_study_before_it_was_tried_once_more() -> None:
@@ -136,6 +157,30 @@ def test_a_kill_between_study_json_and_what_was_resolved_is_made_up_for(tmp_path
     assert [event["event"] for event in study.events()].count("resolved") == 1
 
 
+def test_a_night_that_a_newer_one_left_behind_is_not_gone_on_with(tmp_path: Path) -> None:
+    plan: Any = SimpleNamespace(key="k", sweep=SimpleNamespace(name="n", resume_within_hours=20.0))
+
+    def begin(minutes_ago: int, key: str = "k", *, ended: bool = False) -> NightStore:
+        created = datetime.now().astimezone() - timedelta(minutes=minutes_ago)
+        header = NightHeader(f"n-{minutes_ago}", created.isoformat(), "n", key, {}, "", "n.yaml", (), HOST)
+        with NightStore.create(tmp_path, header) as store:
+            if ended:
+                store.note(ENDED, status="complete")
+        return store
+
+    def found() -> str | None:
+        store = unfinished(plan, tmp_path)
+        return store.folder.name if store else None
+
+    begin(90)
+    begin(80, "other", ended=True)
+    assert found() == "n-90"
+    begin(60, ended=True)
+    assert found() is None
+    begin(30)
+    assert found() == "n-30"
+
+
 def test_a_tag_that_no_night_has_is_said() -> None:
     run = Run("n", "night", "n", "n", "", "complete", "", "", "", (), "k")
     nothing = Compared(None, run, None, (), ())
@@ -171,7 +216,12 @@ def test_a_gpu_named_otherwise_than_by_its_index_may_be_any_of_them(
     visible: str, held: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert devices_of([dataclasses.replace(HERE, device="gpu")], 2) == held
+    for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    gpu = dataclasses.replace(HERE, device="gpu")
+    assert devices_of([(gpu, LaunchOptions(8))], 2) == held
+    # What the workload gives the engine is what the engine sees.
+    assert devices_of([(gpu, LaunchOptions(8, env=(("CUDA_VISIBLE_DEVICES", "1"),)))], 2) == ("gpu-1",)
 
 
 def test_a_failed_request_is_in_the_index_and_met_no_objective(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Bench
+from ray_bench import RAY, claims
 from sweep_bench import EAGLE, cells, environment, left_running, nights, sweep_file, wait_until
 
 from tuner.run.journal import Journal
@@ -33,8 +33,6 @@ ray.init = lambda **given: real(**given | {{"num_gpus": {FAKE_GPUS}, "num_cpus":
 from tuner.cli import main
 main()
 """
-#: No token of Ray's own in the home folder, and nothing told to anybody.
-RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 Event = dict[str, Any]
 
 
@@ -54,12 +52,8 @@ def events(bench: Bench) -> list[Event]:
 
 
 def spans(told: list[Event]) -> list[tuple[float, float, str]]:
-    """(begin, end, GPU) of every claim, by the journal's clock."""
-    ends = {e["number"]: datetime.fromisoformat(e["at"]).timestamp() for e in told if e["event"] == "trial_ended"}
-    return [
-        (datetime.fromisoformat(e["at"]).timestamp(), ends[e["number"]], gpu)
-        for e in told if e["event"] == "claimed" for gpu in e["gpus"]
-    ]  # fmt: skip
+    """(begin, end, GPU) of every claim."""
+    return [(begin, end, gpu) for begin, end, gpus in claims(told) for gpu in gpus]
 
 
 def test_eight_trials_on_four_gpus_never_share_one(bench: Bench) -> None:
@@ -69,14 +63,14 @@ def test_eight_trials_on_four_gpus_never_share_one(bench: Bench) -> None:
     assert process.returncode == 0, err
     assert json.loads(out)["status"] == "complete"
     told = events(bench)
-    claims = spans(told)
-    assert len(claims) == 8  # off, six settings, off again
-    assert {gpu for _, _, gpu in claims} == {"0", "1", "2", "3"}
-    for i, (begin, end, gpu) in enumerate(claims):
-        for other_begin, other_end, other in claims[i + 1 :]:
+    claimed = spans(told)
+    assert len(claimed) == 8  # off, six settings, off again
+    assert {gpu for _, _, gpu in claimed} == {"0", "1", "2", "3"}
+    for i, (begin, end, gpu) in enumerate(claimed):
+        for other_begin, other_end, other in claimed[i + 1 :]:
             assert other != gpu or other_begin >= end or begin >= other_end, "two trials had one GPU"
-    moments = [begin for begin, _, _ in claims]
-    assert max(sum(b <= at < e for b, e, _ in claims) for at in moments) >= 2  # they did run side by side
+    moments = [begin for begin, _, _ in claimed]
+    assert max(sum(b <= at < e for b, e, _ in claimed) for at in moments) >= 2  # they did run side by side
     (night,) = nights(bench)
     assert len(cells(night)) == 16
     # The journal has every trial's log and records, though workers measured them.

@@ -57,6 +57,8 @@ def test_the_cron_line() -> None:
     minute_to_weekday, command = job.split(maxsplit=5)[:5], job.split(maxsplit=5)[5]
     check_schedule(" ".join(minute_to_weekday))
     assert "%" not in command  # cron reads it as a line break
+    # Standard output is one indented JSON document a night, which jq reads one after another; it is no JSON a line.
+    assert ">> /var/log/tuner/nightly.json 2>> /var/log/tuner/nightly.log" in command
     (sweep,) = [part for part in command.split("&&") if "tuner sweep" in part]
     check_command(shlex.split(sweep.partition(">>")[0]))
 
@@ -160,7 +162,7 @@ def test_the_kubernetes_cronjob() -> None:
     # podFailurePolicy is refused by the API unless pods are never restarted in place, and names its container.
     assert pod["restartPolicy"] == "Never"
     (rule,) = spec["podFailurePolicy"]["rules"]
-    assert rule["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [1, 2]}
+    assert rule["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [1, 2, 3]}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
 
 

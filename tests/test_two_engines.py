@@ -210,7 +210,7 @@ def test_the_page_over_engines_tells_how_far_off_moved_on_each() -> None:
 def test_the_page_over_engines_launches_the_better_one() -> None:
     data = engine_reports()
     launch = engines_page(data, compare_engines(data)).split("## Launch it")[1].split("\n## ")[0]
-    assert "vllm-cpu: off, the one setting for all traffic (`launch.sh`):" in launch
+    assert "vllm-cpu: off, since no advice can be given (`launch.sh`):" in launch
     assert "\n  --model /models/smollm2-135m \\\n" in launch
     assert "No engine is told apart" not in launch
 

@@ -141,7 +141,7 @@ def test_a_setting_is_called_slower_only_where_off_was_measured_too(
     store = SimpleNamespace(trials=lambda: trials)
     monkeypatch.setattr(gate, "off_answers", lambda *_: object())
     asking = gate._verify(
-        question, SimpleNamespace(name="e"), spec, 2, None, store, None, None, 1.0  # type: ignore[arg-type]
+        question, SimpleNamespace(name="e"), spec, 2, None, store, None, None, 1.0, {}  # type: ignore[arg-type]
     )  # fmt: skip
     with pytest.raises(NotMeasured) as told:
         asyncio.run(asking)
@@ -152,7 +152,7 @@ def test_a_study_whose_off_was_never_asked_says_so(monkeypatch: pytest.MonkeyPat
     """A kill between off's last cell and its questions; the launch that makes up for it comes last."""
     monkeypatch.setattr(gate, "off_answers", lambda *_: None)
     spec, environment = SpecConfig("ngram", 2), SimpleNamespace(name="e")
-    asking = gate._verify(None, environment, spec, 2, None, None, None, None, 1.0)  # type: ignore[arg-type]
+    asking = gate._verify(None, environment, spec, 2, None, None, None, None, 1.0, {})  # type: ignore[arg-type]
     with pytest.raises(NotMeasured, match="off was not asked, or did not answer"):
         asyncio.run(asking)
 

@@ -30,7 +30,9 @@ def check(
     engine_version: Annotated[
         str | None, typer.Option(help="Default: the registered one, or the newest known.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="gpu or cpu. Default: the registered one's, or gpu.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, gpu, or its kind: cuda, hip, xpu. Default: the registered one's, or gpu.")
+    ] = None,
     n: Annotated[int | None, typer.Option(min=0, help="Tokens drafted per verify step, on a chain.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Depth of a tree (SGLang's num-steps).")] = None,
     topk: Annotated[int | None, typer.Option(min=1, help="Branches of a tree (SGLang's eagle-topk).")] = None,
@@ -49,12 +51,13 @@ def check(
     engine_args: Annotated[list[str] | None, typer.Argument(help="Behind --: the engine's own arguments.")] = None,
 ) -> None:
     """Check a draft against its target, engine and traffic before anything is launched. Exit code 1: errors."""
+    from tuner.engines.environments import DEVICES
     from tuner.errors import UserError
     from tuner.report.check_text import check_json, check_text, workload_json, workload_text
     from tuner.run.checking import Typed, check_typed
 
-    if device not in (None, "gpu", "cpu"):
-        raise UserError("--device is gpu or cpu")
+    if device not in (None, *DEVICES):
+        raise UserError(f"--device is one of {', '.join(DEVICES)}")
     if target is None and workload is not None and method is None and draft is None:
         from tuner.run.preflight import look_at
 

@@ -41,19 +41,22 @@ def add(
     ] = None,
     url: Annotated[str | None, typer.Option(help="Register an address that already serves.")] = None,
     engine: Annotated[str | None, typer.Option(help="vllm or sglang, if the address of --url does not tell.")] = None,
-    device: Annotated[str, typer.Option(help="What the server of --url computes on: cpu or gpu.")] = "gpu",
+    device: Annotated[
+        str, typer.Option(help="What the server of --url computes on: cpu, gpu, cuda, hip or xpu.")
+    ] = "gpu",
     name: Annotated[str | None, typer.Option(help="Register what is installed under this name.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the entry as JSON.")] = False,
 ) -> None:
     """Install an engine into an environment of its own, or register one that exists."""
+    from tuner.engines.environments import DEVICES
     from tuner.engines.provision import add_engine
     from tuner.engines.registration import register_python, register_url
     from tuner.errors import UserError
 
     if (python and url) or ((python or url) and name):
         raise UserError("--python, --url and --name exclude each other: with --python or --url, NAME is the name")
-    if engine not in (None, "vllm", "sglang") or device not in ("cpu", "gpu"):
-        raise UserError("--engine is vllm or sglang, --device is cpu or gpu")
+    if engine not in (None, "vllm", "sglang") or device not in DEVICES:
+        raise UserError(f"--engine is vllm or sglang, --device is one of {', '.join(DEVICES)}")
     if python:
         show(register_python(what, python), "registered", as_json)
     elif url:
@@ -102,7 +105,7 @@ def show(env: Environment, outcome: str | None, as_json: bool) -> None:
         print(json.dumps(entry(env), indent=2))
         return
     outcome_text = f"{outcome}: " if outcome else ""
-    print(f"{env.name}  {outcome_text}{env.engine} {env.version} on {env.device}, {env.url or env.python}")
+    print(f"{env.name}  {outcome_text}{env.engine} {env.version} on {env.computes_on}, {env.url or env.python}")
     for correction in env.corrections:
         print(f"    corrected: {correction}")
     for line in (*env.notes, *(f"DEFECT: {defect}" for defect in known_defects(env))):

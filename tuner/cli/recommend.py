@@ -68,7 +68,9 @@ def recommend(
     from tuner.run.study import run_study
 
     question = with_budget(read_question(workload), minutes, launches)
-    held = holding_engines(question.environments, f"tuner recommend {question.workload.name}")
+    held = holding_engines(
+        [(one, question.options(one)) for one in question.environments], f"tuner recommend {question.workload.name}"
+    )
     with unwinding_signals(), held, open_study(question, reports, resume=resume) as store:
         try:
             with progress() as notify:

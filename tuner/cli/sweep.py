@@ -22,8 +22,9 @@ Examples:
 
   tuner sweep sweeps/llama-70b-nightly.yaml --executor ray --json
 
-Exit codes: 0 no gate failed; 1 a gate failed; 2 the file or the setup is wrong; 3 an engine could not be measured at
-all; 130 interrupted. SIGTERM drops the cell in flight, ends the engine and leaves a night that --resume goes on with.
+Exit codes: 0 no gate and no launch failed; 1 a gate failed, or a setting that the baseline measured; 2 the file or
+the setup is wrong; 3 an engine or a setting failed, and nothing tells whether it is worse than before; 130
+interrupted. SIGTERM drops the cell in flight, ends the engine and leaves a night that --resume goes on with.
 """
 
 
@@ -53,9 +54,9 @@ def sweep(
 
     with unwinding_signals(), night_progress() as notify:
         outcome = sweep_night(
-            file, reports, notify, resume=resume, minutes=minutes, executor=_executor(executor, address)
-        )
-        write_night_report(outcome)
+            file, reports, notify, resume=resume, minutes=minutes, executor=_executor(executor, address),
+            report=write_night_report,
+        )  # fmt: skip
     typer.echo(outcome_json(outcome) if as_json else outcome_text(outcome))
     raise typer.Exit(outcome.exit_code)
 

@@ -72,7 +72,7 @@ def verify(
         question = read_question(workload)
         environment = chosen_engine(question, engine)
         specs = chosen_settings(question.arms, setting or ())
-        held = holding_engines([environment], f"tuner verify {question.workload.name}")
+        held = holding_engines([(environment, question.options(environment))], f"tuner verify {question.workload.name}")
         with unwinding_signals(), held, progress() as notify:
             found = asyncio.run(verify_workload(question, environment, specs, effort, reports, notify, temperature))
     else:

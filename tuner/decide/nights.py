@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from tuner.decide.nights_metrics import worse_by
 from tuner.decide.nights_noise import TPOT, Noise, noise_of
@@ -50,9 +52,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmatched:
+    """A figure of the baseline that tonight has none to compare with. `reason`: empty where its cell is not there."""
+
+    study: str
+    setting: str
+    key: CellKey
+    metric: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NightComparison:
     """`noise`: of TPOT; `noises`: of each metric compared. `missing`: (study, setting) pairs that only one of the
-    nights measured, with a sentence each."""
+    nights measured, with a sentence each. `unmatched`: what the baseline measured and no change tells of.
+    """
 
     before: str
     after: str
@@ -60,6 +74,7 @@ class NightComparison:
     noise: Noise
     missing: tuple[str, ...] = ()
     noises: Mapping[str, Noise] = field(default_factory=dict)
+    unmatched: tuple[Unmatched, ...] = ()
 
     def with_state(self, state: str) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.state == state)
@@ -80,7 +95,8 @@ def compare_nights(
     for metric in metrics:
         changes += _of_metric(metric, shared, before, after, seed)
     judged = tuple(_judged(change, noises[change.metric], _comparisons(change, changes)) for change in changes)
-    return NightComparison(before.run, after.run, judged, noises[TPOT], tuple(_missing(before, after)), noises)
+    left = tuple(one for metric in metrics for one in _unmatched(metric, before, after, changes))
+    return NightComparison(before.run, after.run, judged, noises[TPOT], tuple(_missing(before, after)), noises, left)
 
 
 def _of_metric(
@@ -152,6 +168,22 @@ def _why_none(old: CellSample, new: CellSample, metric: str) -> str:
         if cell.blocked:
             return f"not compared: in {night} {cell.blocked}"
     return f"{metric} not measured on the same prompts in both nights"
+
+
+def _unmatched(metric: str, before: NightSample, after: NightSample, changes: Sequence[Change]) -> Iterator[Unmatched]:
+    own, there = before.by_place(), after.by_place()
+    told = {(one.study, one.setting, one.key) for one in changes if one.metric == metric and one.worse is not None}
+    for place in dict.fromkeys(cell.place for cell in before.cells):
+        old = own[place]
+        if place not in told and _applies(metric, old) and _has(metric, old):
+            reason = _why_none(old, there[place], metric) if place in there else ""
+            yield Unmatched(old.study, old.setting, old.key, metric, reason)
+
+
+def _has(metric: str, cell: CellSample) -> bool:
+    """Whether a cell has the metric; speed-up is made of times per token."""
+    columns = cell.columns(TPOT if metric == "speedup" else metric)
+    return not cell.blocked and bool(np.isfinite(columns).all(axis=1).any())
 
 
 def _mean(ratios: Sequence[Estimate | None]) -> Estimate | None:

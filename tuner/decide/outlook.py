@@ -77,9 +77,9 @@ class Outlook:
             there = self.weights @ other.n_out / (self.weights @ other.ended_s)
             return _estimate(value * other.ended_s.sum() / other.n_out.sum(), draws / there, n)
         good = self._good(slo_ms)
-        there = _meets(slo_ms, {"ttft": other.ttft_s, "tpot": other.tpot_s, "e2e": _e2e(other, other.tpot_s)})
         if good is None:
             return None
+        there = _meets(slo_ms, {"ttft": other.ttft_s, "tpot": other.tpot_s, "e2e": _e2e(other, other.tpot_s)})
         half = 0.5 / n  # none good counts as half a one, as in what is measured
         value, draws = max(good[0], half), np.maximum(good[1], half)
         return estimate_of(value / max(there.mean(), half), draws / np.maximum(self.weights @ there / n, half), n)

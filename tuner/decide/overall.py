@@ -13,6 +13,9 @@ from tuner.measure.records import CellKey
 from tuner.measure.statistics import Z95, Estimate, is_tie, widened
 from tuner.spec.speculation import OFF, SpecConfig
 
+#: A setting and its mean gain over off.
+Scored = tuple[SpecConfig, Estimate]
+
 
 @dataclass(frozen=True, slots=True)
 class Overall:
@@ -33,15 +36,9 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
     specs = list(dict.fromkeys(c.spec for v in verdicts for c in v.comparisons if not c.spec.is_off))
     scored = [(spec, score) for spec in specs if (score := mean_gain(evidence, verdicts, spec)) is not None]
     luck = launch_luck(evidence)
-    claims = [
-        (spec, score)
-        for spec, score in scored
-        if score.value > 1
-        # The luck of a launch is in all its cells alike: their mean has it whole.
-        and not is_tie(widened(score, len(specs), luck))
-        and _safe(verdicts, spec)
-        and (not spec.by_load or any(verdict.on for verdict in verdicts))
-    ]
+    safe = [(spec, score) for spec, score in scored if _safe(verdicts, spec)]
+    rescuing = [(spec, score) for spec, score in safe if _rescues(verdicts, spec)]
+    claims = _simplest(evidence, verdicts, rescuing or _gains(verdicts, safe, len(specs), luck), safe, luck)
     if not claims:
         reason = _why_off(evidence, verdicts, scored)
         return Overall(OFF, None, None, regret(evidence, verdicts, OFF), reason, worst_loss(verdicts, OFF))
@@ -52,10 +49,31 @@ def overall_of(evidence: Evidence, verdicts: Sequence[Verdict]) -> Overall:
     worst = min(cells, key=lambda pair: pair[1])
     weighted = "weighted by its share of the traffic" if evidence.weights else "each weighted alike"
     reason = f"highest mean gain over the {len(cells)} cells, {weighted}"
+    if rescuing:
+        reason = f"off misses the SLO in some cells and this one meets it in all; {reason} among such"
     if best != highest:
         rule = "one N wins a tie with N by load" if highest.by_load else "the smaller N wins a tie"
         reason = f"tied with {highest.label}, which has the highest mean gain over the {len(cells)} cells, and {rule}"
     return Overall(best, ratio, worst, regret(evidence, verdicts, best), reason, worst_loss(verdicts, best))
+
+
+def _gains(verdicts: Sequence[Verdict], safe: Sequence[Scored], tried: int, luck: float) -> list[Scored]:
+    """Those whose gain is believed. The luck of a launch is in all its cells alike: their mean has it whole."""
+    on = any(verdict.on for verdict in verdicts)
+    better = [(spec, score) for spec, score in safe if score.value > 1 and not is_tie(widened(score, tried, luck))]
+    return [(spec, score) for spec, score in better if on or not spec.by_load]
+
+
+def _simplest(
+    evidence: Evidence, verdicts: Sequence[Verdict], claims: Sequence[Scored], safe: Sequence[Scored], luck: float
+) -> list[Scored]:
+    """Without N by load that is not told apart from one N for which nothing is claimed: it is no better than that."""
+    one_n = [spec for spec, _ in safe if not spec.by_load and spec not in dict(claims)]
+    return [
+        (spec, score)
+        for spec, score in claims
+        if not (spec.by_load and any(_tie(evidence, verdicts, spec, other, luck) for other in one_n))
+    ]
 
 
 def regret(evidence: Evidence, verdicts: Sequence[Verdict], spec: SpecConfig) -> float | None:
@@ -129,7 +147,13 @@ def _safe(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
     return True
 
 
-def _why_off(evidence: Evidence, verdicts: Sequence[Verdict], scored: Sequence[tuple[SpecConfig, Estimate]]) -> str:
+def _rescues(verdicts: Sequence[Verdict], spec: SpecConfig) -> bool:
+    """Whether the setting meets the SLO in every cell, and off does not."""
+    own = [c.feasible for v in verdicts for c in v.comparisons if c.spec == spec]
+    return all(own) and not all(c.feasible for v in verdicts for c in v.comparisons if c.spec.is_off)
+
+
+def _why_off(evidence: Evidence, verdicts: Sequence[Verdict], scored: Sequence[Scored]) -> str:
     if not scored:
         return "no setting can be held against off in every cell"
     safe = [(spec, score) for spec, score in scored if _safe(verdicts, spec)]

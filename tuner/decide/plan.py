@@ -18,11 +18,12 @@ from tuner.decide.prospects import (
     chain_predictions,
     objective_score,
     prospects,
+    times_shorter,
 )
 from tuner.measure.records import BASELINE, CLOSING, CellKey
 from tuner.measure.statistics import TIE_MARGIN
 from tuner.spec.candidates import Arm
-from tuner.spec.speculation import OFF, SpecConfig
+from tuner.spec.speculation import LOOKUP_METHODS, OFF, SpecConfig
 
 #: A tree, or a lookup method whose prefix sum was refused, is searched no further this far behind the best.
 SEARCH_WITHIN = 0.25
@@ -105,7 +106,7 @@ def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:
         for prospect in prospects(arm, evidence):
             if not prospect.live:
                 continue
-            seconds = launch_seconds(evidence, prospect.spec, {k: g.value for k, g in prospect.gains})
+            seconds = launch_seconds(evidence, prospect.spec, times_shorter(evidence, prospect))
             worth = prospect.expected / (seconds or 1.0)
             if best is None or worth > best[0]:
                 role = "confirm" if prospect.told else "explore"
@@ -116,12 +117,17 @@ def _confirm(arms: Sequence[Arm], evidence: Evidence) -> Ask | None:
 def _why(prospect: Prospect, evidence: Evidence) -> str:
     key, gain = prospect.best
     better, place = BETTER[evidence.objective], f"at {where(key)}"
-    said = "predicted" if prospect.told else "guessed (one N of a lookup method does not tell another until two agree)"
+    said = "predicted" if prospect.told else f"guessed ({_untold(prospect.spec.method)})"
     bounds = f"[{gain.low - 1:+.0%}, {gain.high - 1:+.0%}]"
     if gain.value > 1 + TIE_MARGIN:
         return f"{said} {gain.value - 1:.0%} {better} than everything measured {place} {bounds}"
     beside = f"{gain.value - 1:+.0%} beside the best measured {place} {bounds}, above 0 being {better}"
     return f"{said} {beside}: it may still win"
+
+
+def _untold(method: str) -> str:
+    until = " until two agree" if method in LOOKUP_METHODS else ""
+    return f"one N of {method} does not tell another{until}"
 
 
 def _search(arms: Sequence[Arm], evidence: Evidence, launched: set[SpecConfig]) -> Ask | None:

@@ -103,6 +103,18 @@ def best_measured(evidence: Evidence, key: CellKey) -> CellSummary | None:
     return max(kept, key=lambda pair: pair[0])[1] if kept else None
 
 
+def times_shorter(evidence: Evidence, prospect: Prospect) -> dict[CellKey, float]:
+    """By how much requests are expected to be shorter than off's: the best measured one's are, times the gain over it.
+    More goodput does not tell how long a request takes: then as the best measured one's."""
+    found = {}
+    for key, gain in prospect.gains:
+        off, best = cell_of(evidence, OFF, key), best_measured(evidence, key)
+        if off and off.tpot_mean_s and best and best.tpot_mean_s:
+            over_best = 1.0 if evidence.objective == "goodput" else gain.value
+            found[key] = off.tpot_mean_s.value / best.tpot_mean_s.value * over_best
+    return found
+
+
 def objective_score(objective: str, cell: CellSummary) -> float | None:
     """Higher is better; mean TPOT stands for its median, being steadier."""
     if objective == "tpot_p50":

@@ -95,7 +95,10 @@ def _reason(told: ScheduleVerdict, status: str, overall: Overall) -> str:
         return f"it loses, {against}"
     if not overall.best.is_off:
         return f"{against}; {overall.best.label} is advised instead: {overall.reason}"
-    return f"{against}; yet no N is shown to beat off at any one load, or it misses an SLO, and so it is not claimed"
+    return (
+        f"{against}; yet no N is shown to beat off at any one load, or it misses an SLO, or one N for which nothing is "
+        "claimed is as good within a launch's luck, and so it is not claimed"
+    )
 
 
 def _best_static(evidence: Evidence, verdicts: Sequence[Verdict]) -> SpecConfig:

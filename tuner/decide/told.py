@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.errors import UserError
@@ -17,6 +18,15 @@ MOST_FAILED = 0.5
 NEVER = 0.005
 #: tau told and 1 + sum of a_k may differ by the rounding of published figures.
 ROUNDING = 0.02
+#: Figures that are a time, a rate or a share of something: nothing at all, or less, is none of these.
+POSITIVE = (
+    "tpot_ms", "throughput_tok_s", "ttft_p50_ms", "ttft_p95_ms", "e2e_p50_ms", "chunk_gap_p50_ms", "share",
+    "concurrency", "rate", "tp",
+)  # fmt: skip
+#: Figures that may be 0.
+NOT_NEGATIVE = ("tpot_se_ms", "throughput_se_tok_s", "temperature", "failed")
+#: What is counted, not measured.
+WHOLE = ("n", "concurrency", "tp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +121,17 @@ def believe(rows: Sequence[ToldRow]) -> tuple[tuple[ToldRow, ...], tuple[Refused
 
 
 def _impossible(row: ToldRow) -> str | None:
-    for name in ("tpot_ms", "throughput_tok_s", "ttft_p50_ms", "ttft_p95_ms", "e2e_p50_ms"):
-        value = getattr(row, name)
-        if value is not None and value <= 0:
-            return f"{name} {value:g} is not a time or rate"
+    wrong = next(_no_figures(row), None)
+    if wrong is not None:
+        return wrong
     if row.failed is not None and row.failed > MOST_FAILED:
         return f"{row.failed:.0%} of its requests failed, or it was cancelled"
     if row.is_off:
         return None
-    if row.n < 1 and row.tree is None:
+    if row.tree is None and row.n < 1:
         return "a drafting method needs n of at least 1"
+    if row.tree is not None and min(row.tree.depth, row.drafted) < 1:
+        return "a tree needs steps of at least 1 and nodes of at least 2"
     if row.tau is not None and not 1 <= row.tau <= row.most_tau + 1e-9:
         note = "; is it without the bonus token?" if 0 <= row.tau < 1 else ""
         return f"tau {row.tau:g} is outside 1..{row.most_tau}{note}"
@@ -133,6 +144,22 @@ def _impossible(row: ToldRow) -> str | None:
     return None
 
 
+def _no_figures(row: ToldRow) -> Iterator[str]:
+    """A cell's load, its shares and its times must be such: 0 requests at once are no load, share 0 is no traffic."""
+    for name in dict.fromkeys((*POSITIVE, *NOT_NEGATIVE, *WHOLE, "tau")):
+        value = getattr(row, name)
+        if value is None:
+            continue
+        if not math.isfinite(value):
+            yield f"{name} {value:g} is no finite number"
+        elif name in WHOLE and value != int(value):
+            yield f"{name} {value:g} is not a whole number"
+        elif (name in POSITIVE and value <= 0) or (name in NOT_NEGATIVE and value < 0):
+            yield f"{name} {value:g} is impossible: it must be {'more than 0' if name in POSITIVE else '0 or more'}"
+    if not all(math.isfinite(a) for a in row.a):
+        yield "a_k must be finite numbers"
+
+
 def one_unit(rows: Sequence[ToldRow], objective: str = "tpot_p50") -> str:
     """The figure that costs are compared in: the objective's own where off (or every row) has it, else the other."""
     names = ("throughput_tok_s", "tpot_ms") if objective == "throughput" else ("tpot_ms", "throughput_tok_s")
@@ -142,3 +169,15 @@ def one_unit(rows: Sequence[ToldRow], objective: str = "tpot_p50") -> str:
         if measured and all(getattr(row, name) is not None for row in off):
             return name
     raise UserError("no setting has a tpot_ms or a throughput_tok_s beside off: there is nothing to rank by")
+
+
+def unit_reasons(rows: Sequence[ToldRow], unit: str, objective: str) -> tuple[str, ...]:
+    """What `one_unit` chose, said where it is not plain TPOT, and why where it is not the objective's own figure."""
+    objectives = {"tpot_p50": ("tpot_ms", "TPOT"), "throughput": ("throughput_tok_s", "throughput")}
+    shown = dict(objectives.values())[unit]
+    own, asked = objectives.get(objective, (None, objective))
+    if own == unit:
+        return () if unit == "tpot_ms" else (f"ranked by {shown}",)
+    told = own is not None and any(getattr(row, own) is not None for row in rows)
+    why = "not told beside every row of off" if told else "not in the rows"
+    return (f"ranked by {shown}: {asked} is {why}",)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.decide.told import Place, Refused, ToldRow, believe, one_unit
+from tuner.decide.told import Place, Refused, ToldRow, believe, one_unit, unit_reasons
 from tuner.decide.told_costs import Cost, costs, mixed, tied
 from tuner.decide.told_scope import Served, carries_over
 from tuner.decide.verdict import MEMORY_ORDER
@@ -26,10 +26,16 @@ class CellAdvice:
     missed: tuple[tuple[str, str], ...]
     by_task: tuple[tuple[str, Cost], ...] = ()
 
+    def feasible(self) -> dict[str, Cost]:
+        """By label: what meets the SLO here."""
+        late = {label for label, _ in self.missed}
+        return {cost.row.label: cost for cost in self.costs if cost.row.label not in late}
+
 
 @dataclass(frozen=True, slots=True)
 class ToldAdvice:
-    """`verdict`: on, off, mixed, or undecided. `single`: (label, worst loss to a cell's own best), least loss first."""
+    """`verdict`: on, off, mixed, or undecided; on and off hold for `best`, the one setting for all cells, in each cell.
+    `single`: (label, worst loss to a cell's own best), least loss first."""
 
     verdict: str
     best: str | None
@@ -60,19 +66,24 @@ def advise(
     unit = one_unit(rows, objective)
     cells = tuple(_cell(place, rows, unit, slo_ms or {}) for place in dict.fromkeys(row.cell for row in rows))
     single = worst_losses(cells)
-    reasons += (*_reasons(cells, unit), *_dead_tails(rows))
+    reasons += (*_reasons(cells), *unit_reasons(rows, unit, objective), *_dead_tails(rows))
     best, ties = _overall(cells, single, served)
-    if len(cells) > 1 and single:
+    if len(cells) > 1:
         reasons += tuple(_one_for_all(cells, single, best, served))
-    return ToldAdvice(_verdict(cells), best, ties, reasons, refused, cells, single)
+    return ToldAdvice(_verdict(cells, best), best, ties, reasons, refused, cells, single)
 
 
 def worst_losses(cells: Sequence[CellAdvice]) -> tuple[tuple[str, float], ...]:
-    """Of every setting that all cells have: the most throughput it loses to a cell's own best, least first."""
-    tables = [{c.row.label: c.value for c in cell.costs} for cell in cells]
+    """Of every setting that all cells have and that meets the SLO in each: the most throughput it loses to a cell's own
+    best, least first."""
+    tables = _feasible_values(cells)
     labels = [label for label in tables[0] if all(label in table for table in tables)] if tables else []
     losses = [(label, max(1 - min(table.values()) / table[label] for table in tables)) for label in labels]
     return tuple(sorted(losses, key=lambda pair: pair[1]))
+
+
+def _feasible_values(cells: Sequence[CellAdvice]) -> list[dict[str, float]]:
+    return [{label: cost.value for label, cost in cell.feasible().items()} for cell in cells]
 
 
 def _cell(place: Place, rows: Sequence[ToldRow], unit: str, slo_ms: Mapping[str, float]) -> CellAdvice:
@@ -117,20 +128,21 @@ def _missed(cost: Cost, rows: Sequence[ToldRow], slo_ms: Mapping[str, float]) ->
 def _overall(
     cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]], served: Served
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The setting with the least geometric-mean cost over the traffic, ties resolved to the cheapest."""
+    """What every cell has for its best; else the setting with the least geometric-mean cost over the traffic, ties
+    resolved to the cheapest."""
     if len(cells) == 1:
         best = cells[0].best
         return (best.row.label if best else None), tuple(c.row.label for c in cells[0].ties)
-    late = {label for cell in cells for label, _ in cell.missed}
-    labels = [label for label, _ in single if label not in late]
+    labels = [label for label, _ in single]
     if not labels:
         return None, ()
-    tables = [{c.row.label: c for c in cell.costs} for cell in cells]
+    tables = [cell.feasible() for cell in cells]
     weights = [served.weight(cell.place) for cell in cells]
     means = {label: _mean_log([table[label].value for table in tables], weights) for label in labels}
     fastest = min(means, key=lambda label: means[label])
     close = [label for label in labels if means[label] - means[fastest] < math.log1p(TIE_MARGIN)]
-    best_label = min(close, key=lambda label: _preference(tables[0][label]))
+    own = {cell.best.row.label for cell in cells if cell.best}
+    best_label = own.pop() if len(own) == 1 else min(close, key=lambda label: _preference(tables[0][label]))
     return best_label, tuple(label for label in close if label != best_label)
 
 
@@ -138,9 +150,12 @@ def _one_for_all(
     cells: Sequence[CellAdvice], single: Sequence[tuple[str, float]], best: str | None, served: Served
 ) -> list[str]:
     """What the one setting gives up, on the traffic's average and at most; and the one that gives up least at most."""
+    if not single:
+        slo = " and meets the SLO in each" if any(cell.missed for cell in cells) else ""
+        return [f"one setting for all cells: none has a figure in every cell{slo}"]
     said = [f"one setting for all cells: {single[0][0]} loses at most {single[0][1]:.1%} to a cell's own best"]
-    tables = [{c.row.label: c.value for c in cell.costs} for cell in cells]
-    if best is not None and all(best in table for table in tables):
+    tables = _feasible_values(cells)
+    if best is not None:
         losses = [table[best] / min(table.values()) for table in tables]
         mean = math.expm1(_mean_log(losses, [served.weight(cell.place) for cell in cells]))
         how = "weighted by the stated shares" if served.weights else "each cell weighted alike"
@@ -155,11 +170,23 @@ def _mean_log(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(w * math.log(v) for w, v in zip(weights, values, strict=True)) / total if total else 0.0
 
 
-def _verdict(cells: Sequence[CellAdvice]) -> str:
+def _verdict(cells: Sequence[CellAdvice], best: str | None) -> str:
+    """On only where the one setting for all cells is worse than off in none of them."""
     if any(cell.gain is None or cell.best is None for cell in cells):
         return "undecided"
     on = [not cell.best.row.is_off for cell in cells if cell.best]
-    return "on" if all(on) else "mixed" if any(on) else "off"
+    if not any(on):
+        return "off"
+    if not all(on) or (len(cells) > 1 and (best in (None, "off") or _loses(cells, best))):
+        return "mixed"
+    return "on"
+
+
+def _loses(cells: Sequence[CellAdvice], label: str | None) -> bool:
+    """Whether the setting is worse than off in a cell, and not tied with it."""
+    tables = [cell.feasible() for cell in cells]
+    pairs = [(table["off"], table[label]) for table in tables if label in table and "off" in table]
+    return any(off.value < cost.value and not tied(off, cost) for off, cost in pairs)
 
 
 def place_text(place: Place) -> str:
@@ -186,7 +213,7 @@ def _dead_tails(rows: Sequence[ToldRow]) -> Iterator[str]:
             yield f"{tail} of a draft by {row.label} {verb} never accepted{task}{where}: {smaller}"
 
 
-def _reasons(cells: Sequence[CellAdvice], unit: str) -> list[str]:
+def _reasons(cells: Sequence[CellAdvice]) -> list[str]:
     reasons = []
     for cell in cells:
         where = place_text(cell.place)
@@ -213,6 +240,4 @@ def _reasons(cells: Sequence[CellAdvice], unit: str) -> list[str]:
         reasons.append(said)
     if all(c.sd is None for cell in cells for c in cell.costs if c.predicted is None):
         reasons.append("no standard error was told: only differences under 1 percent are taken for ties")
-    if unit == "throughput_tok_s":
-        reasons.append("ranked by throughput")
     return reasons

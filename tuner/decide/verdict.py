@@ -93,8 +93,7 @@ def _verdict(evidence: Evidence, key: CellKey, chance: Chance) -> Verdict:
     if not any(c.feasible for c in comparisons):
         reason = f"no setting meets the SLO here (off: {'; '.join(off.missed_slos)})"
         return Verdict(key, OFF, None, reason, (), comparisons, drift)
-    # N by load is a setting for a mix of loads; at one load it is one N, and that one is judged itself.
-    winners = [c for c in comparisons if c.feasible and c.believed and not c.spec.by_load]
+    winners = [c for c in comparisons if may_win(c, off)]
     if not winners:
         return Verdict(
             key, OFF, None, _why_off(comparisons, drift, chance), _tied_with_off(comparisons), comparisons, drift
@@ -106,7 +105,15 @@ def _verdict(evidence: Evidence, key: CellKey, chance: Chance) -> Verdict:
     tied = tied_with(best, found, specs) if known else _tied_by_ratio(evidence, best, specs, key)
     chosen = min((c for c in winners if c.spec == best or c.spec in tied), key=lambda c: cost(c.spec))
     ties = tuple(c.spec for c in winners if c is not chosen and (c.spec == best or c.spec in tied))
-    return Verdict(key, chosen.spec, chosen.ratio, _why_on(ties), ties, comparisons, drift)
+    return Verdict(key, chosen.spec, chosen.ratio, _why_on(off, ties), ties, comparisons, drift)
+
+
+def may_win(one: Comparison, off: Comparison) -> bool:
+    """Whether a setting may be advised in a cell: its gain is believed; or off, faster or not, misses the SLO and this
+    one meets it. N by load is a setting for a mix of loads: at one load it is one N, and that one is judged itself."""
+    if not one.feasible or one.lossy or one.spec.is_off or one.spec.by_load or one.ratio is None:
+        return False
+    return one.believed or not off.feasible
 
 
 def comparisons_made(evidence: Evidence) -> int:
@@ -183,8 +190,10 @@ def _why_off(comparisons: Sequence[Comparison], drift: Estimate | None, chance: 
     )
 
 
-def _why_on(ties: Sequence[SpecConfig]) -> str:
+def _why_on(off: Comparison, ties: Sequence[SpecConfig]) -> str:
     reason = "its gain stands clear of chance and of what launches differ by"
+    if not off.feasible:
+        reason = f"off misses the SLO ({'; '.join(off.missed_slos)}), and this one meets it"
     if ties:
         reason += f"; tied with {', '.join(spec.label for spec in ties)}, and the smaller N wins a tie"
     return reason

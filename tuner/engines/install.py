@@ -62,15 +62,17 @@ class Installation:
             self.take(step)
         self.say(f"step {total}/{total}: check that {self.recipe.engine} works in it")
         self.must(f"use {self.recipe.engine}", [*self.isolated, "-c", self.recipe.check])
+        held = self.held(self.recipe.package)
         return Environment(
             name=name,
             engine=self.recipe.engine,
-            version=self.held(self.recipe.package).packages[self.recipe.package],
+            version=held.packages[self.recipe.package],
             python=self.python,
             url=None,
             device=self.recipe.device,
             corrections=tuple(self.corrections),
             notes=tuple(self.notes),
+            accelerator=None if self.recipe.device == "cpu" else held.accelerator,
         )
 
     def create(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tuner.engines.environments import Environment, entry_path, read_environment, save_environment
+from tuner.engines.environments import Environment, entry_path, on_device, read_environment, save_environment
 from tuner.engines.inspection import inspect_interpreter
 from tuner.errors import EngineError, UserError
 
@@ -49,12 +49,13 @@ def register_python(name: str, python: str) -> Environment:
         device="cpu" if on_cpu else "gpu",
         corrections=held.corrections,
         notes=(f"registered as it was found: {package} {version}, torch {torch}",),
+        accelerator=None if on_cpu else held.accelerator,
     )
     return registered(env)
 
 
 def register_url(name: str, url: str, engine: str | None, device: str) -> Environment:
-    """Register an address that answers; the engine and its version are asked of it."""
+    """Register an address that answers; the engine and its version are asked of it. `device`: one of DEVICES."""
     address = checked_address(url)
     key = os.environ.get(API_KEY_VARIABLE)
     found, version = ask_engine(address, key)
@@ -66,7 +67,8 @@ def register_url(name: str, url: str, engine: str | None, device: str) -> Enviro
         )
     served = served_models(address, key)
     note = f"serves {', '.join(served)}" if served else "served models unknown: /v1/models gave none"
-    return registered(Environment(name, known, version or "unknown", None, address, device, notes=(note,)))
+    env = Environment(name, known, version or "unknown", None, address, "gpu", notes=(note,))
+    return registered(on_device(env, device))
 
 
 def registered(env: Environment) -> Environment:

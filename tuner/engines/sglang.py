@@ -177,7 +177,7 @@ class SglangEngine:
         self, spec: SpecConfig, options: LaunchOptions, temperature: float, sampling: Mapping[str, Any] | None = None
     ) -> str | None:
         """Why this arm's output is not the target's own at this temperature; None where nothing is known against it."""
-        return lossy_reason(spec, options, self.environment.device, temperature, sampling or {})
+        return lossy_reason(spec, options, self.environment.computes_on, temperature, sampling or {})
 
 
 def _has_cpu_kernels(environment: Environment) -> bool:

@@ -62,13 +62,15 @@ def _reasons(
         yield "SGLang ignores min_p while it verifies drafts: tokens that min_p rules out can come through"
 
 
-def resolved_reason(resolved: Mapping[str, Any], temperature: float) -> str | None:
+def resolved_reason(resolved: Mapping[str, Any], temperature: float, accelerator: str | None = None) -> str | None:
     """The same of a running server, from what it resolved (/server_info or its log): thresholds can be changed while it
-    runs, and the device need not be known beforehand."""
+    runs, and the device need not be known beforehand. `accelerator`: what its `cuda` is, if it is known."""
     algorithm = str(resolved.get("speculative_algorithm") or "None").upper()
     if algorithm == "NONE" or temperature == 0:
         return None
-    device = str(resolved.get("device") or "").lower()
+    device = str(resolved.get("device") or "").lower().partition(":")[0]
+    if device == "cuda":  # also of ROCm, whose torch answers under that name
+        device = accelerator or device
     sampled = str(resolved.get("speculative_use_rejection_sampling")).lower() == "true"
     if device in _ARGMAX_DEVICES and not (_ARGMAX_DEVICES[device] == "ROCm" and sampled):
         return _argmax(device, temperature)

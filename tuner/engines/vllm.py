@@ -12,6 +12,7 @@ from tuner.engines.base import Launch, LaunchOptions
 from tuner.engines.environments import Environment, known_defects
 from tuner.engines.preflight.check import refuse_misfits
 from tuner.engines.vllm_limits import check_args, check_device, check_draft, check_options
+from tuner.engines.vllm_loader import loader_args
 from tuner.engines.vllm_log import read_facts, root_cause
 from tuner.engines.vllm_versions import (
     PER_REQUEST_METRICS,
@@ -63,7 +64,7 @@ class VllmEngine:
         argv += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME]
         version = parse_version(self.environment.version)
         argv += [*self._shared_args(options), *_prefix_caching(options.prefix_caching, version)]
-        argv += [*options.args, *speculative_args(spec, version)]
+        argv += [*loader_args(spec, options.args, version), *speculative_args(spec, version)]
         if not spec.is_off and version >= PER_REQUEST_METRICS:
             argv += ["--per-request-spec-decode-metrics", "detailed"]
         env = self._env(target, spec) | dict(options.env)
@@ -74,8 +75,9 @@ class VllmEngine:
         # The CPU build's distribution has another name, and the `vllm` script refuses to start under it.
         cpu = self.environment.device == "cpu"
         head = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model"] if cpu else ["vllm", "serve"]
-        spec_args = speculative_args(spec, parse_version(self.environment.version))
-        return (*head, target, *self._shared_args(options), *options.args, *spec_args)
+        version = parse_version(self.environment.version)
+        own_args, spec_args = loader_args(spec, options.args, version), speculative_args(spec, version)
+        return (*head, target, *self._shared_args(options), *own_args, *spec_args)
 
     def _shared_args(self, options: LaunchOptions) -> list[str]:
         args = ["--max-num-seqs", str(options.max_running_requests), "--seed", str(options.seed)]

@@ -12,7 +12,12 @@ from tuner.spec.speculation import SpecConfig
 
 #: A share of prompt tokens found in the prefix cache that moves latency (field case M13).
 CACHED_SHARE = 0.01
-QUERIES, HITS = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
+#: Prompt tokens, and those of them found in the cache, by engine. SGLang's tick when a request finishes, and it exports
+#: the second from the first hit on.
+PREFIX_COUNTERS = (
+    ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
+    ("sglang:prompt_tokens_total", "sglang:cached_tokens_total"),
+)
 #: A text this long made of no more different characters is no answer (field case S12: "!!!!").
 JUNK_LENGTH, JUNK_CHARACTERS = 16, 2
 #: Within this of N + 1 everything is accepted.
@@ -27,13 +32,14 @@ def prefix_cache(cell: Cell) -> Iterator[Finding]:
         before, after = read_counters(cell.counters_before), read_counters(cell.counters_after)
     except UserError:
         return
-    queries, hits = (after.get((name, ""), 0.0) - before.get((name, ""), 0.0) for name in (QUERIES, HITS))
-    if queries > 0 and hits / queries >= CACHED_SHARE:
-        yield Finding(
-            "prefix-cache-hits",
-            f"{hits / queries:.0%} of the prompts' tokens came from the prefix cache: latencies hang on what ran "
-            "before; switch prefix caching off while measuring, or give every request a prompt of its own",
-        )
+    for names in PREFIX_COUNTERS:
+        queries, hits = (after.get((name, ""), 0.0) - before.get((name, ""), 0.0) for name in names)
+        if queries > 0 and hits / queries >= CACHED_SHARE:
+            yield Finding(
+                "prefix-cache-hits",
+                f"{hits / queries:.0%} of the prompts' tokens came from the prefix cache: latencies hang on what ran "
+                "before; switch prefix caching off while measuring, or give every request a prompt of its own",
+            )
 
 
 def broken_text(cell: Cell, spec: SpecConfig) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from tuner.measure.lossless_sampled import SampledResult
 
 #: How a fault begins that says nothing of the output's law: the setting died, hung or broke answers off.
 UNSAFE = "unsafe for this workload"
+BROKEN_FLOOR = "off parts from itself where it clearly prefers another token, so the greedy comparison tells nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Verified:
 
     @property
     def tested(self) -> bool:
-        greedily = self.greedy is not None and not self.idle_greedily
+        greedily = self.greedy is not None and not self.greedy.void and not self.idle_greedily
         sampled = (r.telling and self.trusted(r.temperature) for r in self.sampled)
         return greedily or (not self.vacuous and any(sampled))
 
@@ -102,6 +103,13 @@ class Verified:
             if result.failed and self.trusted(result.temperature):
                 yield result.temperature, _sampled(result)
 
+    def cautions(self) -> Iterator[str]:
+        """What is no fault, and is told wherever the verdict is."""
+        if self.greedy is not None and self.greedy.void:
+            yield BROKEN_FLOOR
+        elif self.greedy is not None and self.greedy.restless:
+            yield _restless(self.greedy)
+
     def trusted(self, temperature: float) -> bool:
         """Whether off passed the same test against itself: else the test says nothing of speculation."""
         return not any(control.failed for control in self.controls if control.temperature == temperature)
@@ -115,11 +123,25 @@ def _structured(result: Structured) -> str:
 
 
 def _greedy(result: GreedyResult) -> str:
-    shares = f"{len(result.divergences)} of {result.prompts} greedy answers part from the target's"
-    own = f"off parts from itself in {len(result.floor)} of {result.floor_prompts}"
+    shares, own = _shares(result)
     if not result.faults:
         return f"{shares}, {own} (p = {result.p_value:.1g}; log-probabilities were not told)"
     return f"{shares}, {_gap(result.faults[0])}, and a gap above {result.tolerance:g} nats is no rounding; {own}"
+
+
+def _restless(result: GreedyResult) -> str:
+    shares, own = _shares(result)
+    return (
+        f"{shares}, {own} (p = {result.p_value:.1g}): each at a near-tie, which is no fault, but more often than "
+        "rounding makes off do it"
+    )
+
+
+def _shares(result: GreedyResult) -> tuple[str, str]:
+    return (
+        f"{len(result.divergences)} of {result.prompts} greedy answers part from the target's",
+        f"off parts from itself in {len(result.floor)} of {result.floor_prompts}",
+    )
 
 
 def _gap(worst: Divergence) -> str:

@@ -13,6 +13,8 @@ from tuner.measure.lossless_levels import ALPHA
 #: Gaps up to these are ties that rounding decides, nats. bfloat16 spaces logits between 32 and 64 by 0.25, and two
 #: such steps meet in a difference; float32 rounds a million times finer, and what is left are sums in another order.
 TIE_16_BIT, TIE_32_BIT = 0.5, 0.05
+#: Off's own gaps may raise that so many times; where off strays further from itself, it is no rounding either.
+MOST_RAISED = 2
 
 Token = int | str
 
@@ -47,7 +49,8 @@ class Divergence:
 class GreedyResult:
     """Off against speculation, and off against itself at another concurrency.
 
-    `tolerance`: the gap up to which a divergence is a tie; never below the largest gap of off against itself.
+    `tolerance`: the gap up to which a divergence is a tie; raised to the largest gap of off against itself, as far as
+    that may be a tie too.
     `p_value`: one-sided Fisher test that speculation parts from off more often than off from itself; `level`: this
     setting's share of the error, which it is held against.
     """
@@ -73,9 +76,23 @@ class GreedyResult:
         return sum(d.gap is None or (d.at_least and d.gap <= self.tolerance) for d in self.divergences)
 
     @property
+    def void(self) -> bool:
+        """Off parts from itself by more than any tie: what speculation does then cannot be told from that."""
+        return any(d.gap is not None and d.gap > self.tolerance for d in self.floor)
+
+    @property
     def failed(self) -> bool:
         """A gap beyond a tie; or, where gaps were not told, divergences more often than off's own."""
-        return bool(self.faults) or (self.unexplained > 0 and self.p_value < self.level)
+        return not self.void and (bool(self.faults) or (self.unexplained > 0 and self.more_often))
+
+    @property
+    def restless(self) -> bool:
+        """Ties alone, but more often than off's own: no fault, and not what off does either."""
+        return not self.void and not self.failed and self.more_often
+
+    @property
+    def more_often(self) -> bool:
+        return self.p_value < self.level
 
 
 def compare_greedy(
@@ -97,7 +114,7 @@ def compare_greedy(
         divergences=found,
         floor_prompts=len(floor_pairs),
         floor=floor,
-        tolerance=max(tolerance, own),
+        tolerance=max(tolerance, own) if own <= MOST_RAISED * tolerance else tolerance,
         p_value=more_often(len(found), len(pairs), len(floor), len(floor_pairs)),
         level=alpha,
     )

@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.decide.evidence import Tried
 from tuner.measure.alpha_file import AlphaFile
 from tuner.measure.profile import profiles
 from tuner.report.data import ReportInput
 from tuner.run.files import write_atomic
-from tuner.spec.speculation import LOOKUP_METHODS
+from tuner.spec.speculation import LOOKUP_METHODS, SpecConfig
 
 
 def write_alpha_files(data: ReportInput, folder: Path) -> None:
@@ -27,30 +26,33 @@ def write_alpha_files(data: ReportInput, folder: Path) -> None:
 
 
 def alpha_files(data: ReportInput) -> Iterator[tuple[str, AlphaFile]]:
-    """(file name, profile) of every chain that was measured, from cells that enter the ranking."""
-    seen = set()
-    for one in data.evidence.tried:
-        file = _of(data, one) if one.spec.n and not one.spec.by_load and one.spec not in seen else None
+    """(file name, profile) of every chain that was measured, from cells that enter the ranking; none of answers of
+    forced length, whose acceptance is nobody's traffic's."""
+    if data.workload.sampling.ignore_eos:
+        return
+    for spec in data.evidence.specs():
+        file = _of(data, spec) if spec.n and not spec.by_load else None
         if file is not None:
-            seen.add(one.spec)
-            slug = re.sub(r"[^a-z0-9]+", "-", one.spec.label.lower()).strip("-")
-            yield f"{slug}-{one.spec.key}.alpha.json", file
+            slug = re.sub(r"[^a-z0-9]+", "-", spec.label.lower()).strip("-")
+            yield f"{slug}-{spec.key}.alpha.json", file
 
 
-def _of(data: ReportInput, one: Tried) -> AlphaFile | None:
-    cells = [cell for key in one.cells if (cell := one.trial.cell(key)) is not None]
-    lookup = one.spec.method in LOOKUP_METHODS
-    buckets = profiles(cells, one.spec.n, data.header.seed, lookup=lookup)
+def _of(data: ReportInput, spec: SpecConfig) -> AlphaFile | None:
+    """Over all its launches: one that was cut and went on later has some of the cells in each."""
+    ranked = {key: one for key in data.evidence.keys if (one := data.evidence.best_trial(spec, key)) is not None}
+    cells = [cell for key, one in ranked.items() if (cell := one.trial.cell(key)) is not None]
+    buckets = profiles(cells, spec.n, data.header.seed, lookup=spec.method in LOOKUP_METHODS)
     if not buckets:
         return None
+    first = next(iter(ranked.values())).trial
     workload, environment = data.workload, data.environment
     return AlphaFile(
         target=workload.model,
-        method=one.spec.method,
-        draft=one.spec.draft,
-        n=one.spec.n,
-        engine=environment.engine if environment else one.trial.engine,
-        engine_version=environment.version if environment else one.trial.facts.version,
+        method=spec.method,
+        draft=spec.draft,
+        n=spec.n,
+        engine=environment.engine if environment else first.engine,
+        engine_version=environment.version if environment else first.facts.version,
         sampling=workload.sampling.model_dump(mode="json", exclude_none=True),
         prompts=tuple(share.model_dump(mode="json") for share in workload.traffic.prompts),
         buckets=buckets,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.decide.evidence import Evidence, Tried, gather
 from tuner.decide.outline import left_to_try
 from tuner.decide.plan import predictions
-from tuner.decide.rank import Recommendation, recommend
+from tuner.decide.rank import Recommendation, recommend, withheld
 from tuner.decide.schedule_verdict import schedule_verdicts
 from tuner.decide.tasks import advice_by_task
 from tuner.decide.workload_rules import evidence_findings, workload_findings
@@ -96,17 +96,20 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
     evidence = gather(trials, workload.objective, workload.slo.limits(), workload.seed, cell_weights(workload))
     if not any(one.cells for one in evidence.baselines):
         raise EngineError(f"{environment.name} has no measured cell without speculation: {_first_failure(trials)}")
-    recommendation = recommend(evidence)
+    recommendation, arms = recommend(evidence), resolved.arms
+    why_not = next((finding.text for finding in workload_findings(workload) if finding.blocks), None)
+    if why_not:
+        recommendation, arms = withheld(recommendation, why_not), ()
     make = schedule_maker(environment, resolved.target, launch_options(workload, environment.name))
     verified = verdicts(store, environment.name)
     return ReportInput(
         header=store.header,
         evidence=evidence,
         recommendation=recommendation,
-        schedules=schedule_verdicts(resolved.arms, evidence, recommendation.verdicts, recommendation.overall, make),
-        tasks=advice_by_task(evidence, recommendation.overall.best),
-        left_to_try=f"{left.spec.label}: {left.why}" if (left := left_to_try(resolved.arms, evidence, make)) else None,
-        predictions=predictions(resolved.arms, evidence),
+        schedules=schedule_verdicts(arms, evidence, recommendation.verdicts, recommendation.overall, make),
+        tasks=() if why_not else advice_by_task(evidence, recommendation.overall.best),
+        left_to_try=f"{left.spec.label}: {left.why}" if (left := left_to_try(arms, evidence, make)) else None,
+        predictions=predictions(arms, evidence),
         deploy=_deploy(environment, resolved.target, evidence, workload),
         status=_status(store, trials),
         cautions=(
@@ -115,6 +118,7 @@ def report_input(store: StudyStore, environment: Environment, trials: Sequence[T
             *engine_cautions(trials),
             *(finding.text for finding in workload_findings(workload)),
             *(finding.text for finding in evidence_findings(evidence, workload.sampling.temperatures)),
+            *(f"{spec.label}: {text}" for spec, one in verified.items() for text in one.cautions()),
             *capacity_cautions(trials, workload.traffic.max_output_tokens),
             *(f"{environment.name}: {correction_text(name)}" for name in environment.corrections),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from tuner.report.advice import advice
+from tuner.report.advice import advice, verdict_word
 from tuner.report.command import command_lines
 from tuner.report.data import ReportInput
 from tuner.report.differences import differences
@@ -47,8 +47,10 @@ def exports(data: ReportInput) -> list[str]:
 
 def _comments(data: ReportInput, spec: SpecConfig) -> list[str]:
     header, env = data.header, data.environment
+    undecided = verdict_word(data) == "undecided"
+    role = "since no advice can be given" if undecided else "the one setting advised for all measured traffic"
     facts = [
-        f"{header.name}: {spec.label}, the one setting advised for all measured traffic.",
+        f"{header.name}: {spec.label}, {role}.",
         advice(data),
         f"Measured by tuner, study {header.id}, {header.created}.",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tuner.measure.lossless import Verified
+from tuner.measure.lossless import BROKEN_FLOOR, Verified
 from tuner.measure.lossless_levels import POWER, SHIFT
 from tuner.measure.lossless_sampled import SampledResult
 from tuner.report.lossless_text import NOT_TESTED, few, greedy_text
@@ -31,7 +31,9 @@ def _rows(label: str, one: Verified) -> Iterator[tuple[str, ...]]:
     if one.greedy is not None:
         greedy = one.greedy
         result = NOTHING_DRAFTED if one.idle_greedily else greedy_text(greedy)
-        if greedy.failed:
+        if greedy.void:
+            result = f"void: {BROKEN_FLOOR}"
+        elif greedy.failed:
             result = f"DIFFERS: {result}"
         against = f"{greedy.prompts} answers; off against itself: {len(greedy.floor)} of {greedy.floor_prompts} part"
         yield (label, "0", against, result, *NO_SAMPLES)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from tuner.measure.lossless import Verified
+from tuner.measure.lossless import BROKEN_FLOOR, Verified
 from tuner.measure.lossless_greedy import GreedyResult
 from tuner.measure.lossless_levels import POWER, SHIFT
 from tuner.measure.lossless_sampled import SampledResult
@@ -40,11 +40,15 @@ def verdict(one: Verified) -> str:
     known = [f"by its configuration, at temperature {at:g}: {why}" for at, why in one.labels]
     if faults or known:
         return f"NOT LOSSLESS: {(faults + known)[0]}"
-    if not one.tested and not one.thin:
-        return NOT_TESTED + (": nothing was drafted on these requests" if one.vacuous else "")
     if not one.tested:
+        return "; ".join([_why_not(one), *one.cautions()])
+    return "; ".join(["lossless, as far as tested", *one.cautions(), *(_not_tested(result) for result in one.thin)])
+
+
+def _why_not(one: Verified) -> str:
+    if one.thin:
         return f"{NOT_TESTED}: {few(one.thin[0])}"
-    return "; ".join(["lossless, as far as tested", *(_not_tested(result) for result in one.thin)])
+    return NOT_TESTED + (": nothing was drafted on these requests" if one.vacuous else "")
 
 
 def line(one: Verified) -> str:
@@ -72,10 +76,12 @@ def summary(tested: Mapping[SpecConfig, Verified], workload: str) -> str | None:
     """For people, above the table: what was found, and how large a fault could have passed unseen. `workload`: the
     file to verify with. None where nothing was tested."""
     parts = []
-    for spec, one in ((spec, one) for spec, one in tested.items() if not (one.passed and one.tested)):
+    clean = {spec: one.passed and one.tested and not any(one.cautions()) for spec, one in tested.items()}
+    for spec, one in ((spec, one) for spec, one in tested.items() if not clean[spec]):
         # Of samples that were too few the temperature is named below, once for all settings.
-        parts.append(f"{spec.label} {NOT_TESTED if one.passed and one.thin else verdict(one)}")
-    sound = [spec.label for spec, one in tested.items() if one.passed and one.tested]
+        thin = one.passed and one.thin and not one.tested
+        parts.append(f"{spec.label} {'; '.join([NOT_TESTED, *one.cautions()]) if thin else verdict(one)}")
+    sound = [spec.label for spec in tested if clean[spec]]
     if sound:
         parts.append(f"no difference found in {listed(sound)}")
     if weak := unseen(tested):
@@ -141,6 +147,8 @@ def greedy_text(result: GreedyResult, *, its_own: bool = False) -> str:
     text = f"{found} of {result.prompts} answers ({result.tokens} tokens) part from off's"
     if its_own:
         text += f", {len(result.floor)} of {result.floor_prompts} of off's from its own at another concurrency"
+    if result.void:
+        return f"{text}; {BROKEN_FLOOR}"
     if not found:
         return text
     if result.faults:
@@ -148,7 +156,8 @@ def greedy_text(result: GreedyResult, *, its_own: bool = False) -> str:
     if result.unexplained:
         return f"{text} (p = {result.p_value:.2g}); {result.unexplained} gaps were not told"
     largest = max(d.gap or 0.0 for d in result.divergences)
-    return f"{text}, all of them ties (gaps up to {largest:.2g} nats; p = {result.p_value:.2g})"
+    ties = f"{text}, all of them ties (gaps up to {largest:.2g} nats; p = {result.p_value:.2g})"
+    return f"{ties}, but more often than off's own" if result.restless else ties
 
 
 def _sampled(result: SampledResult) -> str:

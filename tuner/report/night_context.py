@@ -47,7 +47,7 @@ def night_context(report: NightReport) -> dict[str, Any]:
         "trend_charts": trend_charts(report.trend),
         "trend": trend_table(report),
         "left_out": report.trend.left_out,
-        "command": f"tuner sweep {shlex.quote(report.header.path or f'{report.header.name}.yaml')}",
+        "command": shlex.join(["tuner", "sweep", report.header.path or f"{report.header.name}.yaml", *report.options]),
         "models": models_table(report),
         "host": host_table(report),
     }

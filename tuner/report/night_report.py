@@ -16,7 +16,7 @@ from tuner.run.history_query import Run, find_run, list_runs
 from tuner.run.night_trend import Trend, trend_of
 from tuner.run.nights import Compared, FailedLaunch, baseline_of, compare_runs, failures
 from tuner.run.sweep_night import headline_of
-from tuner.run.sweep_store import VERDICT, NightHeader, NightStore
+from tuner.run.sweep_store import ASKED, INTERRUPTED, VERDICT, NightHeader, NightStore
 from tuner.spec.gate import parse_gate
 
 #: Metrics and what they are held against when a night's header names no baseline.
@@ -25,7 +25,8 @@ LAST_GREEN = "last-green"
 
 @dataclass(frozen=True, slots=True)
 class NightReport:
-    """`baseline_note`: why there is no comparison; empty where there is. `state`: green, red, or empty."""
+    """`baseline_note`: why there is no comparison; empty where there is. `state`: green, red, or empty. `options`: what
+    the command was given besides the sweep."""
 
     folder: Path
     header: NightHeader
@@ -38,6 +39,7 @@ class NightReport:
     trend: Trend
     studies: tuple[NightStudy, ...]
     baseline_note: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def charts(self) -> tuple[Chart, ...]:
@@ -60,12 +62,14 @@ def night_report(folder: Path, compared: Compared | None = None) -> NightReport:
             compared = compare_runs(database, reports, before, run, gates)
         trend = trend_of(database, _until(list_runs(database, run.name), run))
     status = _status(night)
+    asked = [event["options"] for event in night.events() if event["event"] == ASKED]
     return NightReport(
         folder=folder, header=night.header, run=run, status=status, state=run.state,
         headline=run.headline or headline_of(compared, status, str(night.header.sweep.get("baseline", LAST_GREEN))),
         compared=compared,
         failures=failures(folder), trend=trend, studies=night_studies(night, trend),
         baseline_note=note or ("" if compared.comparison else "There is no baseline yet."),
+        options=tuple(map(str, asked[-1])) if asked else (),
     )  # fmt: skip
 
 
@@ -88,6 +92,10 @@ def _until(runs: Sequence[Run], run: Run) -> list[Run]:
 
 
 def _status(night: NightStore) -> str:
-    """As the journal has it: this very process may hold the night's lock."""
+    """As the journal has it: this very process may hold the night's lock, and ends it once its report is there."""
     status = night.status()
-    return "unfinished" if status == "running" else status
+    if status not in (INTERRUPTED, "running"):
+        return status
+    verdicts = [event for event in night.events() if event["event"] == VERDICT]
+    said = verdicts[-1].get("status") if verdicts else None
+    return str(said or ("unfinished" if status == "running" else status))

@@ -98,6 +98,10 @@ def compared_dict(compared: Compared) -> dict[str, Any]:
         "noise": None if comparison is None else _noise_dict(comparison),
         "changes": [] if comparison is None else [_change_dict(change) for change in comparison.changes],
         "missing": [] if comparison is None else list(comparison.missing),
+        "unmeasured": [
+            {"study": one.study, "setting": one.setting, "cells": len(one.keys), "failed": one.failed}
+            for one in compared.unmeasured
+        ],
         "suspects": [{"study": one.study, "kind": one.kind, "text": one.text} for one in compared.suspects],
         "gates": [{"gate": g.gate.text, "state": g.state, "reasons": list(g.reasons)} for g in compared.gates],
     }

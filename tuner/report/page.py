@@ -60,9 +60,10 @@ def page(data: ReportInput, plots: Mapping[str, bytes | None]) -> str:
 def launches(data: ReportInput) -> tuple[tuple[str, str | None], ...]:
     """(title, shell text) of every advised setting, the one for all traffic first."""
     overall = data.recommendation.overall.best
+    role = "since no advice can be given" if verdict_word(data) == "undecided" else "the one setting for all traffic"
     found = []
     for spec in data.advised:
-        title = f"{spec.label}, the one setting for all traffic (`launch.sh`)" if spec == overall else spec.label
+        title = f"{spec.label}, {role} (`launch.sh`)" if spec == overall else spec.label
         found.append((title, shell_block(data, spec)))
     return tuple(found)
 

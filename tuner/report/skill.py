@@ -104,7 +104,7 @@ def _when_not(data: ReportInput) -> list[str]:
 
 
 def _strategy(data: ReportInput) -> list[str]:
-    lines = [one_setting(data).replace("**", "")]
+    lines = [one_setting(data).replace("**", "")] if verdict_word(data) != "undecided" else []
     lines += [f"{spec.label}: {_described(spec)}" for spec in data.advised if not spec.is_off]
     if all(spec.is_off for spec in data.advised):
         lines.append("Serve without speculation: the plain command below.")

@@ -11,13 +11,27 @@ from tuner.decide.told_costs import Cost
 HEADLINES = {
     "on": "Turn it on: {best}.",
     "off": "Leave it off.",
-    "mixed": "It depends on the load; one setting for all of it: {best}.",
+    "mixed": "It depends on the {what}; one setting for all of it: {best}.",
     "undecided": "Whether to speculate cannot be said from these rows. Best of them: {best}.",
 }
+#: Where no setting is the best of all.
+WITHOUT_BEST = {
+    "mixed": "It depends on the {what}; there is no one setting for all of it.",
+    "undecided": "Whether to speculate cannot be said from these rows.",
+}
+#: What a cell's place is made of.
+PLACE = ("load", "temperature", "number of GPUs", "load")
+
+
+def headline(advice: ToldAdvice) -> str:
+    places = zip(*(cell.place for cell in advice.cells), strict=True)
+    differing = [name for name, values in zip(PLACE, places, strict=False) if len(set(values)) > 1]
+    text = HEADLINES[advice.verdict] if advice.best else WITHOUT_BEST[advice.verdict]
+    return text.format(best=advice.best, what=" and the ".join(dict.fromkeys(differing)))
 
 
 def told_text(advice: ToldAdvice) -> str:
-    lines = [HEADLINES[advice.verdict].format(best=advice.best or "none"), ""]
+    lines = [headline(advice), ""]
     if advice.ties:
         lines.append(f"Tied with it: {', '.join(advice.ties)}.")
     lines += [f"- {reason}" for reason in advice.reasons]
@@ -68,7 +82,10 @@ def _cell(cell: CellAdvice) -> dict[str, Any]:
 
 def _cost(cell: CellAdvice, cost: Cost) -> str:
     off = next((c.value for c in cell.costs if c.row.is_off), None)
-    shown = (
-        f"{off / cost.value:.2f}x off" if off else f"{min(c.value for c in cell.costs) / cost.value:.1%} of the best"
-    )
+    if off:
+        shown = f"{off / cost.value:.2f}x off"
+    elif len({c.row.draft for c in cell.costs if c.row.method == cost.row.method}) > 1:
+        shown = f"no ratio, since {cost.row.method} was measured with different drafts and off was not"
+    else:
+        shown = f"{min(c.value for c in cell.costs) / cost.value:.1%} of the best"
     return f"{cost.row.label}: {shown}" + (f" (predicted, {cost.predicted})" if cost.predicted else "")

@@ -9,13 +9,17 @@ from tuner.decide.schedule_verdict import ScheduleVerdict
 from tuner.decide.turns import LoadTurn, load_turns, temperature_turns
 from tuner.decide.verdict import Verdict
 from tuner.measure.records import Load
+from tuner.report.advice import verdict_word
 from tuner.report.data import ReportInput
 from tuner.report.figures import NOT_MEASURED, cell_text, listed, loads_text, ms, ratio
 from tuner.report.tables import Table, table
 
 
 def turn_lines(data: ReportInput) -> tuple[str, ...]:
-    """The load at which another setting takes over, and the temperature above which off is best."""
+    """The load at which another setting takes over, and the temperature above which off is best; nothing without an
+    advice that could turn."""
+    if verdict_word(data) == "undecided":
+        return ()
     return (*_loads(data), *_temperatures(data))
 
 

@@ -118,16 +118,23 @@ def _verdict_row(data: ReportInput, verdict: Verdict) -> tuple[str, ...]:
     rests_on = decisive(verdict)
     off = _cell(data, OFF, verdict.key)
     on = _cell(data, rests_on.spec, verdict.key) if rests_on else None
-    missing = NOT_RANKED if any(c.lossy for c in verdict.comparisons) else NOT_MEASURED
+    missing = NOT_RANKED if any(c.lossy for c in verdict.comparisons) else _no_rival(data, verdict)
+    plain = "**none**" if verdict_word(data) == "undecided" else "**leave off**"
     return (
         *place(verdict.key),
-        f"**{verdict.best.label}**" if verdict.on else "**leave off**",
+        f"**{verdict.best.label}**" if verdict.on else plain,
         _rival(data, verdict, rests_on),
         ratio(rests_on.ratio) if rests_on else missing,
         ms(off.tpot_p50_s) if off else NOT_MEASURED,
         ms(on.tpot_p50_s) if on else missing,
         verdict.reason,
     )
+
+
+def _no_rival(data: ReportInput, verdict: Verdict) -> str:
+    """Settings may have been measured there that the verdict must not hold against off."""
+    measured = {spec for spec in data.evidence.specs() if data.evidence.best_trial(spec, verdict.key)}
+    return "not ranked" if measured - {c.spec for c in verdict.comparisons} else NOT_MEASURED
 
 
 def _cell(data: ReportInput, spec: SpecConfig, key: CellKey) -> CellSummary | None:
@@ -138,7 +145,7 @@ def _cell(data: ReportInput, spec: SpecConfig, key: CellKey) -> CellSummary | No
 def _rival(data: ReportInput, verdict: Verdict, rests_on: Comparison | None) -> str:
     """Where off is the advice nothing else decided: the setting named came closest."""
     if rests_on is None:
-        return "none is lossless" if any(c.lossy for c in verdict.comparisons) else NOT_MEASURED
+        return "none is lossless" if any(c.lossy for c in verdict.comparisons) else _no_rival(data, verdict)
     closest = not verdict.on and verdict_word(data) != "off"
     return f"closest rival: {rests_on.spec.label}" if closest else rests_on.spec.label
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.engines import ENGINES, engine_for
 from tuner.engines.base import LaunchOptions
 from tuner.engines.checkpoint import Checkpoint, read_checkpoint
-from tuner.engines.environments import Environment, load_environments
+from tuner.engines.environments import Environment, load_environments, on_device
 from tuner.engines.models import find_model
 from tuner.engines.preflight.architecture import fitting_method, mlp_speculator
 from tuner.engines.preflight.asked import Demand
@@ -107,7 +107,8 @@ def _environment(typed: Typed) -> Environment:
     else:
         names = ", ".join(dict.fromkeys([*ENGINES, *load_environments()]))
         raise UserError(f"engine {typed.engine!r} is neither an engine nor registered: give one of {names}")
-    return replace(known, version=typed.engine_version or known.version, device=typed.device or known.device)
+    known = replace(known, version=typed.engine_version or known.version)
+    return on_device(known, typed.device) if typed.device else known
 
 
 def _launch(typed: Typed, environment: Environment) -> tuple[LaunchOptions, Demand]:

@@ -7,10 +7,11 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tuner.engines.base import LaunchOptions
 from tuner.engines.environments import Environment
 from tuner.errors import UserError
 from tuner.run.guarded import KEPT_LOCKS
@@ -18,8 +19,11 @@ from tuner.run.host import HostFacts
 from tuner.run.journal import try_lock
 
 CPU = "cpu"
-#: A GPU that no driver tells of: all of them are one.
-ANY_GPU = "gpu"
+#: Where no driver tells how many there are, as without nvidia-smi: one that may be any of them holds so many.
+MOST_GPUS = 64
+#: What narrows the GPUs that an engine sees. The last renumbers them beneath the others.
+VISIBLE, BENEATH = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES"
+Engines = Iterable[tuple[Environment, LaunchOptions]]
 #: Ending an engine whose tuner was killed takes its guard no longer.
 PATIENCE_S = 40.0
 FOLDER_VARIABLE = "TUNER_LOCKS"
@@ -31,27 +35,34 @@ def locks_folder() -> Path:
     return Path(chosen) if chosen else Path(tempfile.gettempdir()) / "tuner-locks"
 
 
-def devices_of(environments: Sequence[Environment], gpus: int) -> tuple[str, ...]:
+def devices_of(engines: Engines, gpus: int) -> tuple[str, ...]:
     """What these engines will compute with; those that already serve, with what is not ours to hold. `gpus`: how many
-    this machine has; CUDA_VISIBLE_DEVICES narrows it."""
+    this machine has, 0 where that is not known; what each engine may see of them narrows it."""
     found: set[str] = set()
-    for environment in environments:
-        if environment.url is not None:
-            continue
-        found |= {CPU} if environment.device == "cpu" else set(_gpus(gpus))
+    for environment, options in engines:
+        if environment.url is None:
+            found |= {CPU} if environment.device == "cpu" else set(_gpus(gpus, dict(options.env)))
     return tuple(sorted(found))
 
 
-def _gpus(count: int) -> list[str]:
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    if visible and all(name.isdigit() for name in visible):
-        return [f"gpu-{name}" for name in visible]
-    return [f"gpu-{i}" for i in range(count)] or [ANY_GPU]  # one named by its UUID may be any of them
+def chosen_gpus(options: LaunchOptions) -> str | None:
+    """The variable of engine_options.env that chooses GPUs, if one does."""
+    return next((name for name, _ in options.env if name in (*VISIBLE, BENEATH)), None)
 
 
-def holding_engines(environments: Sequence[Environment], who: str) -> AbstractContextManager[None]:
+def _gpus(count: int, env: Mapping[str, str]) -> list[str]:
+    """By index. One named by its UUID, or by numbers that something renumbers, may be any of them."""
+    seen = {name: env.get(name, os.environ.get(name, "")) for name in (*VISIBLE, BENEATH)}
+    lists = {seen[name] for name in VISIBLE if seen[name].strip()}
+    visible = [name.strip() for one in lists for name in one.split(",") if name.strip()]
+    if len(lists) == 1 and not seen[BENEATH] and all(name.isdigit() for name in visible):
+        return [f"gpu-{int(name)}" for name in visible]
+    return [f"gpu-{i}" for i in range(count or MOST_GPUS)]
+
+
+def holding_engines(engines: Engines, who: str) -> AbstractContextManager[None]:
     """`holding` what these engines will compute with on this machine."""
-    return holding(devices_of(environments, len(HostFacts.read().gpus)), who)
+    return holding(devices_of(engines, len(HostFacts.read().gpus)), who)
 
 
 @contextlib.contextmanager
@@ -115,6 +126,4 @@ def _runs(holder: str) -> bool:
 
 
 def _called(device: str) -> str:
-    if device == CPU:
-        return "this machine's CPU"
-    return "the GPU" if device == ANY_GPU else f"GPU {device.removeprefix('gpu-')}"
+    return "this machine's CPU" if device == CPU else f"GPU {device.removeprefix('gpu-')}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.decide.launch_cost import cell_seconds
@@ -28,6 +28,7 @@ from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import INTERRUPTED, StudyStore
 from tuner.run.stream import Server
+from tuner.run.verify_labels import known_lossy
 from tuner.run.verify_probe import probe_off, verify_server
 from tuner.run.verify_task import Effort, Task, task_of
 from tuner.spec.speculation import SpecConfig
@@ -51,14 +52,16 @@ async def check_output(
     store: StudyStore,
     notify: Notify,
     launch_s: float,
+    resolved: Mapping[str, str],
 ) -> None:
-    """Ask the server of launch `number` what the gate asks, once a setting and study. `launch_s`: what the launch took.
+    """Ask the server of launch `number` what the gate asks, once a setting and study. `launch_s`: what the launch took;
+    `resolved`: what the server says that it runs with.
 
     What cannot be tested is journaled with its reason, and stops no study.
     """
-    events, own = store.events(), _launches(store, environment.name, spec)
-    if _done(events, environment.name, spec) or any(t.number == number and t.role == CLOSING for t in own):
+    if not to_ask(environment, spec, number, store):
         return
+    own = _launches(store, environment.name, spec)
     # A launch that makes up for one that was cut may sample as long as the two would have been.
     launch_s += sum(cell_seconds(cell) for trial in own if trial.number != number for cell in trial.cells)
     args = question.options(environment).args
@@ -72,15 +75,22 @@ async def check_output(
             write_atomic(store.trial_folder(number) / FILE, json_line(off_to_dict(off)))
             store.note(OFF_PROBED, number=number, engine=environment.name)
             return
-        await _verify(question, environment, spec, number, server, store, task, notify, sampling_s)
+        await _verify(question, environment, spec, number, server, store, task, notify, sampling_s, resolved)
     except TunerError as error:
         store.note(SKIPPED, number=number, engine=environment.name, spec=spec.to_dict(), why=str(error))
         notify(Event("note", f"output not verified: {error}"))
 
 
+def to_ask(environment: Environment, spec: SpecConfig, number: int, store: StudyStore) -> bool:
+    """Whether launch `number` has anything to be asked: not off's last run, nor what was asked before."""
+    own = _launches(store, environment.name, spec)
+    last_off = any(trial.number == number and trial.role == CLOSING for trial in own)
+    return not last_off and not _done(store.events(), environment.name, spec)
+
+
 async def _verify(
     question: Question, environment: Environment, spec: SpecConfig, number: int, server: Server, store: StudyStore,
-    task: Task, notify: Notify, sampling_s: float,
+    task: Task, notify: Notify, sampling_s: float, resolved: Mapping[str, str],
 ) -> None:  # fmt: skip
     off = off_answers(store, environment.name)
     if off is None:
@@ -92,7 +102,7 @@ async def _verify(
         raise NotMeasured(f"{spec.label} is slower than off in every cell: it is not advised whatever it writes")
     settings = max(1, question.workload.budget.launches - 2)
     alpha = ALPHA / (settings * (1 + len(task.temperatures)))
-    labels = _labels(question, environment, spec)
+    labels = _labels(question, environment, spec, resolved)
     notify(Event("note", f"{spec.label} answers the same: is its output still the target's?"))
     known = {at for at, _ in labels}  # what the configuration gives away needs no samples
     asked = dataclasses.replace(off, samples=tuple(s for s in off.samples if s.temperature not in known))
@@ -100,6 +110,8 @@ async def _verify(
     store.note(
         VERIFIED, number=number, engine=environment.name, spec=spec.to_dict(), verified=verified_to_dict(verified)
     )
+    for caution in verified.cautions():
+        notify(Event("note", caution))
     if not verified.ok:
         _, why = next(verified.faults())
         notify(Event("note", f"NOT the target's output, and never advised: {why}"))
@@ -108,14 +120,19 @@ async def _verify(
 def _temperatures_to_test(question: Question, environment: Environment) -> list[float]:
     """Without those at which the configuration alone gives away every draft: no sample would tell more."""
     drafts = [spec for arm in question.arms for spec in arm.configs]
-    known = [{t for t, _ in _labels(question, environment, spec)} for spec in drafts]
+    known = [{t for t, _ in _labels(question, environment, spec, {})} for spec in drafts]
     everywhere = set.intersection(*known) if known else set()
     return [t for t in question.workload.sampling.temperatures if t not in everywhere]
 
 
-def _labels(question: Question, environment: Environment, spec: SpecConfig) -> list[tuple[float, str]]:
+def _labels(
+    question: Question, environment: Environment, spec: SpecConfig, resolved: Mapping[str, str]
+) -> list[tuple[float, str]]:
     engine, options, sampling = engine_for(environment), question.options(environment), question.workload.sampling
-    reasons = {t: engine.lossy(spec, options, t, sampling.body(t)) for t in dict.fromkeys(sampling.temperatures)}
+    reasons = {
+        t: known_lossy(engine, spec, options, t, sampling.body(t), resolved)
+        for t in dict.fromkeys(sampling.temperatures)
+    }
     return [(t, why) for t, why in reasons.items() if why]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.errors import UserError
 from tuner.run.history_db import Database
+from tuner.run.sweep_store import COMPLETE
 
 GREEN, RED = "green", "red"
 
@@ -93,9 +94,10 @@ def find_run(database: Database, asked: str) -> Run:
 
 
 def last_green(database: Database, name: str, before: Run | None = None) -> Run | None:
-    """The newest night of a sweep that completed with no gate failed; `before`: older than that one."""
-    sql = f"SELECT {_COLUMNS} FROM runs WHERE name = ? AND kind = 'night' AND state = ?"
-    values: list[Any] = [name, GREEN]
+    """The newest night of a sweep that completed, measured its whole plan and failed no gate; `before`: older than that
+    one. A night that its budget stopped was once called green too."""
+    sql = f"SELECT {_COLUMNS} FROM runs WHERE name = ? AND kind = 'night' AND state = ? AND status = ?"
+    values: list[Any] = [name, GREEN, COMPLETE]
     if before is not None:
         sql, values = f"{sql} AND (created < ? OR (created = ? AND id < ?))", [
             *values, before.created, before.created, before.id,

@@ -94,13 +94,19 @@ def _from_csv(text: str, path: Path) -> tuple[ToldRow, ...]:
     return tuple(rows)
 
 
+def _whole(value: float, name: str, where: str) -> int:
+    if value != int(value):
+        raise UserError(f"{where}: {name} is {value:g}, and must be a whole number")
+    return int(value)
+
+
 def _row(told: Mapping[str, Any], where: str) -> ToldRow:
     """From values by column name; texts are parsed."""
 
     def figures(names: Sequence[str]) -> dict[str, Any]:
         return {name: number(told[name], name, where) for name in names if told.get(name) is not None}
 
-    whole, numbers = {name: int(value) for name, value in figures(INTEGERS).items()}, figures(NUMBERS)
+    whole, numbers = {name: _whole(value, name, where) for name, value in figures(INTEGERS).items()}, figures(NUMBERS)
     places = {int(m[1]): name for name in told if (m := ACCEPTANCE.fullmatch(name))}
     if sorted(places) != list(range(1, len(places) + 1)):
         raise UserError(f"{where}: a_k must be given from a_1 on without a gap")

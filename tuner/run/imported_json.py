@@ -17,6 +17,12 @@ OF_MEDIAN = math.sqrt(math.pi / 2)
 MILLISECONDS = {"ms": 1.0, "s": 1000.0, "sec": 1000.0, "seconds": 1000.0, "us": 0.001, "ns": 1e-6}
 #: Keys by which whoever measured may have named the setting.
 OWN_KEYS = ("method", "n", "steps", "topk", "nodes", "draft", "temperature", "task", "share", "tp")
+#: What `vllm bench latency`, `vllm bench throughput` and SGLang's bench_offline_throughput write, and nobody else.
+OFFLINE = (
+    frozenset({"avg_latency", "latencies", "percentiles"}),
+    frozenset({"elapsed_time", "num_requests", "tokens_per_second"}),
+    frozenset({"successful_requests", "total_latency", "input_throughput", "output_throughput"}),
+)
 _WORD = re.compile(rf"(?:^|[^a-z0-9])({'|'.join(sorted(METHODS, key=len, reverse=True))}|baseline)(?=$|[^a-z0-9])")
 _NUMBERS = {
     key: re.compile(rf"(?:^|[^a-z0-9]){key}[=_-]?([0-9]+)(?=$|[^a-z0-9])") for key in ("n", "steps", "topk", "nodes")
@@ -39,6 +45,11 @@ def json_runs(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         elif "metadata" in run and "metrics" in run:
             raise UserError(
                 f"{where} holds an aggregate of several runs: give each run's own profile_export_aiperf.json"
+            )
+        elif any(keys <= run.keys() for keys in OFFLINE):
+            raise UserError(
+                f"{where} was measured offline, without a server: such gains shrink when served, and are not compared "
+                "with served ones; measure it with vllm bench serve or AIPerf"
             )
         else:
             raise UserError(f"{where} is no result of vllm bench serve or AIPerf: it has neither's figures")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from tuner.engines.checkpoint import read_checkpoint
 from tuner.engines.environments import Environment, known_defects, read_environment
@@ -18,6 +17,8 @@ from tuner.errors import UserError
 from tuner.run.checkup import Checkup, fail, ok, warn
 from tuner.run.host import HostFacts
 
+#: Device files of GPUs that NVML does not list.
+OTHER_GPUS = {"hip": "/dev/kfd", "xpu": "/dev/dri"}
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
@@ -61,13 +62,21 @@ def _held(environment: Environment, host: HostFacts) -> Iterator[Checkup]:
             f"`tuner engine add {name} --python {environment.python}` registers it as it is",
         )
         return
-    if environment.device == "gpu" and not host.gpus and not Path("/dev/kfd").exists():
+    other = OTHER_GPUS.get(environment.accelerator or "hip", "")
+    if environment.device == "gpu" and not host.gpus and not os.path.exists(other):
         yield fail(
             "engine", f"{name}: {environment.engine} {version} is built for GPUs and none is here", "use a CPU build"
         )
         return
     corrected = f", corrected: {', '.join(environment.corrections)}" if environment.corrections else ""
-    yield ok("engine", f"{name}: {environment.engine} {version} on {environment.device} runs{corrected}")
+    yield ok("engine", f"{name}: {environment.engine} {version} on {environment.computes_on} runs{corrected}")
+    if environment.device == "gpu" and held.accelerator and held.accelerator != (environment.accelerator or "cuda"):
+        yield warn(
+            "engine",
+            f"{name}: its torch is built for {held.accelerator} and its entry does not say so: settings that are not "
+            "lossless there go unlabelled",
+            f"`tuner engine add {name} --python {environment.python}`",
+        )
     for defect in known_defects(environment):
         yield warn("engine", f"{name}: {defect}", "until then believe only temperature 0")
     if environment.engine == "sglang" and not shutil.which("c++"):

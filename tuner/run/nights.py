@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.decide.nights import DEFAULT_METRICS, NightComparison, compare_nights
-from tuner.decide.nights_gates import Figure, GateResult, Verified, hold, is_red
+from tuner.decide.nights_gates import Figure, GateResult, Unmeasured, Verified, hold, is_red, lost
 from tuner.decide.nights_sample import NightSample
 from tuner.decide.nights_suspects import Suspect, suspects
 from tuner.errors import UserError
@@ -17,6 +17,7 @@ from tuner.run.history_query import figures, night_sample
 from tuner.run.history_runs import Run, find_run, last_green, list_runs
 from tuner.run.journal import Journal
 from tuner.run.labelled import VERIFIED
+from tuner.run.night_gaps import unmeasured
 from tuner.run.store import StudyStore
 from tuner.run.sweep_study import CELL_FAILED
 from tuner.spec.gate import Gate
@@ -27,17 +28,28 @@ EARLIER = 10
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`before` None: there was nothing to compare with."""
+    """`before` None: there was nothing to compare with. `unmeasured`: what the later run planned and did not."""
 
     before: Run | None
     after: Run
     comparison: NightComparison | None
     suspects: tuple[Suspect, ...]
     gates: tuple[GateResult, ...]
+    unmeasured: tuple[Unmeasured, ...] = ()
 
     @property
     def red(self) -> bool:
         return is_red(self.gates)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Settings that the baseline measured and that failed tonight."""
+        return tuple(dict.fromkeys(f"{one.study}, {one.setting}" for one in lost(self.comparison, self.unmeasured)))
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no figure could be held against the baseline's."""
+        return self.comparison is None or all(change.worse is None for change in self.comparison.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +80,15 @@ def compare_runs(
     """Tonight against the baseline, gates included."""
     own = figures(database, after)
     verified = stored_verifications(reports / after.folder)
+    gaps = unmeasured(reports / after.folder)
     if before is None:
-        return Compared(None, after, None, (), hold(gates, None, own, verified))
+        return Compared(None, after, None, (), hold(gates, None, own, verified, gaps), gaps)
     asked = [gate.metric for gate in gates if gate.kind == "regress"]
     metrics = tuple(dict.fromkeys([*DEFAULT_METRICS, *asked]))
     old, new = night_sample(database, before), night_sample(database, after)
     comparison = compare_nights(old, new, metrics, earlier_offs(database, before, new), seed)
-    return Compared(before, after, comparison, suspects(old, new, comparison), hold(gates, comparison, own, verified))
+    held = hold(gates, comparison, own, verified, gaps)
+    return Compared(before, after, comparison, suspects(old, new, comparison), held, gaps)
 
 
 def earlier_offs(database: Database, before: Run, like: NightSample) -> list[NightSample]:
@@ -97,7 +111,7 @@ def baseline_of(database: Database, asked: str, night: Run) -> Run | None:
         return last_green(database, night.name, before=night)
     if kind == "run":
         return find_run(database, name)
-    tagged = [run for run in list_runs(database) if name in run.tags and run.id != night.id]
+    tagged = [run for run in list_runs(database, night.name) if name in run.tags and run.id != night.id]
     return tagged[0] if tagged else None
 
 

@@ -36,6 +36,10 @@ class EngineStartError(EngineError):
         self.log_tail = log_tail
 
 
+class EngineSlow(EngineStartError):
+    """It runs, and did not serve within the seconds it was given."""
+
+
 class EngineProcess:
     """An engine from its start to its last process: `async with EngineProcess(launch, log, ready_path="/health", …)`.
 
@@ -124,7 +128,7 @@ class EngineProcess:
                 why = f"{_ending(process)} after {time.perf_counter() - started_s:.0f} s, before it was ready"
                 raise EngineStartError(f"the engine {why}: see {self.log_path}", self._log_tail())
             if not ready.done():
-                raise EngineStartError(
+                raise EngineSlow(
                     f"the engine was not ready within {self.ready_timeout_s:g} s (GET {self.ready_path}): see "
                     f"{self.log_path}, or raise ready_timeout_s",
                     self._log_tail(),

@@ -7,20 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from tuner.errors import UserError
+from tuner.run.journal import Journal
 from tuner.run.progress import Event, Notify
 from tuner.run.store import StudyStore
 from tuner.run.sweep_clock import Deadline
 from tuner.run.sweep_open import open_study_of, unfinished
-from tuner.run.sweep_plan import SweepPlan
-from tuner.run.sweep_store import (
-    STUDY_BEGAN,
-    STUDY_ENDED,
-    NightHeader,
-    NightStore,
-)
-from tuner.run.sweep_study import COMPLETE, Executor, NightStudy
+from tuner.run.sweep_plan import PlannedStudy, SweepPlan
+from tuner.run.sweep_store import COMPLETE, STUDY_BEGAN, STUDY_ENDED, NightHeader, NightStore
+from tuner.run.sweep_study import Executor, NightStudy
 
 #: Told after each study: the index over all studies is brought up to date.
 Indexed = Callable[[], None]
@@ -75,10 +72,20 @@ class _Night:
         with open_study_of(self.night, number, planned) as store:
             status = _ended_status(store)
             if status is None:
-                status = await NightStudy(planned, store, self.notify, self.executor, deadline).run()
+                start_s = self._start_s(planned)
+                status = await NightStudy(planned, store, self.notify, self.executor, deadline, start_s).run()
         self.night.note(STUDY_ENDED, folder=folder, status=status)
         self.notify(Event("note", f"{planned.label}: {status}"))
         self.indexed()
+
+    def _start_s(self, planned: PlannedStudy) -> float | None:
+        """Mean seconds until this engine served this target, over the night's studies; None where none was timed."""
+        took = []
+        for number, other in enumerate(self.plan.studies):
+            if (other.environment, other.question.target) == (planned.environment, planned.question.target):
+                events = Journal(self.night.study_folder(number) / "journal.jsonl").events()
+                took += [float(event["ready_s"]) for event in events if event["event"] == "trial_ready"]
+        return mean(took) if took else None
 
 
 def _ended_status(store: StudyStore) -> str | None:

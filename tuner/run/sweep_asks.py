@@ -85,10 +85,13 @@ def _interrupted(question: Question, own: Sequence[Trial], unverified: Set[SpecC
 def _still_to_do(
     question: Question, own: Sequence[Trial], last: Trial, keys: tuple[CellKey, ...]
 ) -> tuple[CellKey, ...]:
-    """An interrupted retry keeps to what it left out."""
-    if not last.why.startswith(RETRY):
-        return keys
+    """An interrupted retry of the setting's own failed launch keeps to what it left out; one that is a smaller setting
+    in place of another left out nothing.
+    """
     before = [trial for trial in own if trial.number < last.number]
+    died = any((t.spec, t.role) == (last.spec, last.role) and t.status.startswith("failed") for t in before)
+    if not (died and last.why.startswith(RETRY)):
+        return keys
     kept = _lighter(question, before, last.spec, last.role)
     return tuple(key for key in keys if key in kept)
 

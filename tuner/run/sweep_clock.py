@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from tuner.decide.launch_cost import cell_seconds
-from tuner.measure.records import CellKey, Trial
+from tuner.measure.records import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def pace_of(trials: Sequence[Trial]) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point of the wall clock, so that it holds on any machine. `now`: for tests."""
+    """A point of the wall clock, so that it holds on any machine that keeps time. `now`: for tests."""
 
     unix_s: float
     now: Callable[[], float] = time.time
@@ -48,7 +48,3 @@ class Deadline:
 
     def earlier(self, seconds: float) -> Deadline:
         return Deadline(self.unix_s - seconds, self.now)
-
-    def __call__(self, key: CellKey) -> bool:
-        """Whether a cell may still begin."""
-        return self.left_s > 0

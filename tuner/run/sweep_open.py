@@ -40,11 +40,13 @@ def _discard_unborn(folder: Path) -> None:
 
 
 def unfinished(plan: SweepPlan, reports: Path) -> NightStore | None:
-    """The newest night of this very plan that did not end and is young enough to go on with; only looked at."""
+    """The newest night of this very plan, if it did not end and is young enough to go on with; only looked at. One that
+    was left behind by a newer night that ended stays as it is.
+    """
     limit = datetime.now().astimezone() - timedelta(hours=plan.sweep.resume_within_hours)
     for night in reversed(find_nights(reports, plan.sweep.name)):
         if datetime.fromisoformat(night.header.created) < limit:
             return None
-        if night.header.key == plan.key and night.status() in (INTERRUPTED, "running"):
-            return night
+        if night.header.key == plan.key:
+            return night if night.status() in (INTERRUPTED, "running") else None
     return None

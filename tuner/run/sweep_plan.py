@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines import ENGINES
+from tuner.engines.base import LaunchOptions
 from tuner.engines.environments import Environment, find_environment, load_environments
 from tuner.errors import UserError
 from tuner.run.identity import prompts_digest
@@ -42,6 +43,10 @@ class PlannedStudy:
     @property
     def workload(self) -> Workload:
         return self.question.workload
+
+    @property
+    def options(self) -> LaunchOptions:
+        return self.question.options(self.environment)
 
     def to_dict(self) -> dict[str, Any]:
         """What a night's header says of it; equal for two nights that may be one, whatever each may cost."""

@@ -10,26 +10,28 @@ import queue
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tuner.engines.spread import gpus_of
 from tuner.errors import UserError
 from tuner.measure.records import Cell, Trial
-from tuner.run.device_lock import devices_of, holding
+from tuner.run.device_lock import CPU, chosen_gpus, holding
 from tuner.run.files import write_atomic
 from tuner.run.journal import Event as JournalEvent
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.store import StudyStore
 from tuner.run.sweep_asks import LOST
-from tuner.run.trial import TrialPlan, run_trial
+from tuner.run.sweep_plan import PlannedStudy
+from tuner.run.trial import NOT_STARTED, TrialPlan, run_trial
 from tuner.spec.speculation import SpecConfig
 
 #: Trials handed to Ray together: it holds back those that find no room.
 AT_ONCE = 256
-CLAIMED = "claimed"
+CLAIMED, RETURNED = "claimed", "returned"
 #: Ray marks tasks that were cut off so; tuner itself decides on running them again.
 NO_RETRIES = 0
 Told = tuple[str, tuple[Any, ...]]
@@ -42,25 +44,42 @@ class RayExecutor:
     at_once = AT_ONCE
     on_this_machine = False
 
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Any, address: str | None = None) -> None:
         self._ray = ray
+        self.options: tuple[str, ...] = ("--executor", "ray", *(("--address", address) if address else ()))
         self._running: set[Any] = set()
         self._task = ray.remote(max_retries=NO_RETRIES, num_returns="streaming")(measure_elsewhere)
 
+    def refuse(self, studies: Sequence[PlannedStudy]) -> None:
+        """Claims no node can meet, GPUs that the workload chooses itself, one port for launches side by side."""
+        refuse_on([node["Resources"] for node in self._ray.nodes() if node["Alive"]], studies)
+
     async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
+        """What waits for room waits no longer than its engine may still be started."""
+        if plan.too_late:
+            return NOT_STARTED
         told = self._task.options(**self._claim(question, plan)).remote(question, plan, _Study.of(store, plan.ask.spec))
         self._running.add(told)
-        status = LOST
+        status, messages = LOST, aiter(told)
         try:
-            async for reference in told:
+            patience_s = None if plan.deadline is None else max(0.0, plan.left_s - plan.start_s)
+            reference = await asyncio.wait_for(anext(messages, None), patience_s)
+            while reference is not None:
                 name, values = await reference
                 status = _apply(name, values, plan, store, notify) or status
+                reference = await anext(messages, None)
+        except asyncio.CancelledError:
+            self._ray.cancel(told, force=True)  # what runs in its worker is nobody's any more
+            raise
         except self._ray.exceptions.RayError as error:
             status = f"{LOST}: {type(error).__name__}"
             if isinstance(error, self._ray.exceptions.RayTaskError):  # it was there, and this went wrong in it
                 status = f"failed: in its worker, {str(error).strip().splitlines()[-1]}"
             _record_lost(plan, store, status)
             notify(Event("trial", status, plan.number))
+        except TimeoutError:
+            self._ray.cancel(told, force=True)
+            status = NOT_STARTED
         finally:
             self._running.discard(told)
         return status
@@ -69,13 +88,39 @@ class RayExecutor:
         """The GPUs an engine is spread over; for a CPU engine a whole node, so that no two share its cores."""
         if plan.environment.device == "cpu":
             return {"num_cpus": max(node["Resources"].get("CPU", 1.0) for node in self._ray.nodes() if node["Alive"])}
-        return {"num_gpus": question.workload.engine_options.tensor_parallel, "num_cpus": 1}
+        gpus = gpus_of(plan.environment.engine, question.options(plan.environment))
+        return {"num_gpus": gpus, "num_cpus": 1}
 
     def close(self) -> None:
         """End what still runs: its worker is killed, and the guard in it ends the engine."""
         for told in self._running:
             self._ray.cancel(told, force=True)
         self._ray.shutdown()
+
+
+def refuse_on(nodes: Sequence[Mapping[str, float]], studies: Sequence[PlannedStudy]) -> None:
+    """UserError for what these nodes, by their resources, can never run."""
+    most = int(max((node.get("GPU", 0.0) for node in nodes), default=0.0))
+    ports: dict[int, int] = {}
+    for study in (one for one in studies if one.environment.device != "cpu"):
+        if name := chosen_gpus(study.options):
+            raise UserError(
+                f"engine_options.env of {study.label} has {name}, and under --executor ray each launch gets its GPUs "
+                "from Ray: remove it"
+            )
+        asked, port = gpus_of(study.environment.engine, study.options), study.workload.engine_options.port
+        if asked > most:
+            raise UserError(
+                f"{study.label} asks for {asked} GPUs a launch, and the largest node of this Ray cluster has {most}: "
+                "lower tensor_parallel and its like, or name another cluster with --address"
+            )
+        if port is not None and asked + ports.get(port, asked) <= most:
+            raise UserError(
+                f"{study.label} fixes engine_options.port {port}, and a node of this Ray cluster has room for two of "
+                "its launches: leave port out for a free one each"
+            )
+        if port is not None:
+            ports[port] = min(asked, ports.get(port, asked))
 
 
 def connect(address: str | None) -> RayExecutor:
@@ -94,13 +139,15 @@ def connect(address: str | None) -> RayExecutor:
         # Ray puts a handler of its own there, which does not unwind.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
-    return RayExecutor(ray)
+    return RayExecutor(ray, address)
 
 
 def _apply(name: str, values: tuple[Any, ...], plan: TrialPlan, store: StudyStore, notify: Notify) -> str | None:
     """Write into the journal what a worker did; the trial's status when it ended."""
     if name == "notify":
         notify(values[0])
+    elif name == RETURNED:
+        return str(values[0])
     elif name == CLAIMED:
         store.note(CLAIMED, number=plan.number, **values[0])
     elif name == "file":
@@ -195,12 +242,15 @@ def measure_elsewhere(question: Question, plan: TrialPlan, study: _Study) -> Ite
     import ray
 
     told: Mailbox = queue.SimpleQueue()
+    if plan.too_late:
+        yield RETURNED, (NOT_STARTED,)
+        return
     gpus = [str(one) for one in ray.get_gpu_ids()]
     node = ray.get_runtime_context().get_node_id()[:12]
     yield CLAIMED, ({"node": node, "gpus": gpus, "worker": os.getpid()},)
     with tempfile.TemporaryDirectory(prefix="tuner-trial-") as folder:
         teller = _Teller(Path(folder), study, plan, told)
-        thread = threading.Thread(target=_measure, args=(question, plan, teller, told), daemon=True)
+        thread = threading.Thread(target=_measure, args=(question, plan, teller, told, gpus), daemon=True)
         thread.start()
         while (one := told.get()) is not None:
             if isinstance(one, BaseException):
@@ -209,14 +259,17 @@ def measure_elsewhere(question: Question, plan: TrialPlan, study: _Study) -> Ite
         thread.join()
 
 
-def _measure(question: Question, plan: TrialPlan, teller: _Teller, told: Mailbox) -> None:
+def _measure(question: Question, plan: TrialPlan, teller: _Teller, told: Mailbox, gpus: Sequence[str]) -> None:
     def notify(event: Event) -> None:
         if event.kind not in ("requests", "waiting"):
             told.put(("notify", (event,)))
 
     try:
-        with holding(devices_of([plan.environment], 0), f"trial {plan.number} of {question.workload.name}"):
-            asyncio.run(run_trial(question, plan, teller, notify))  # type: ignore[arg-type]
+        # Which GPUs Ray gave is what it says: by which variable it hides the others hangs on the vendor.
+        held = [CPU] if plan.environment.device == "cpu" else [f"gpu-{one.replace('/', '-')}" for one in gpus]
+        with holding(held, f"trial {plan.number} of {question.workload.name}"):
+            status = asyncio.run(run_trial(question, plan, teller, notify))  # type: ignore[arg-type]
+        told.put((RETURNED, (status,)))
         told.put(None)
     except BaseException as error:
         told.put(error)

@@ -10,7 +10,7 @@ from tuner.engines.home import discard
 from tuner.errors import UserError
 from tuner.run.history_db import Database
 from tuner.run.history_runs import GREEN, Run, list_runs
-from tuner.run.sweep_store import KEPT_FIGURES, NightStore
+from tuner.run.sweep_store import COMPLETE, KEPT_FIGURES, NightStore
 from tuner.run.sweep_summary import keep_figures
 from tuner.spec.sweep import Retention
 
@@ -42,7 +42,7 @@ def prune(
 
 
 def _kept_whole(runs: Sequence[Run]) -> set[str]:
-    green = next((run.id for run in runs if run.state == GREEN), None)
+    green = next((run.id for run in runs if run.state == GREEN and run.status == COMPLETE), None)
     return {run.id for run in runs if run.tags} | ({green} if green else set())
 
 

@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 SCHEMA = 1
 #: The status of a night that was begun, did not end, and is not running.
 INTERRUPTED = "interrupted"
+#: Of a study that came to its end, and of a night whose studies all did.
+COMPLETE = "complete"
 HEADER = "sweep.json"
 OPENED, ENDED, STUDY_BEGAN, STUDY_ENDED = "night_opened", "night_ended", "study_began", "study_done"
-#: What the night was compared with and what came of it; a name people gave it.
-VERDICT, TAGGED = "verdict", "tagged"
+#: What the command was given besides the sweep; what the night was compared with and what came of it; a name people
+#: gave it.
+ASKED, VERDICT, TAGGED = "asked", "verdict", "tagged"
 #: In a study's folder: its figures, once its request records were let go.
 KEPT_FIGURES = "figures.json"
 

@@ -17,21 +17,25 @@ from tuner.run.store import INTERRUPTED, StudyStore
 from tuner.run.sweep_asks import AGAIN, LOST, Next, closing, following, missing
 from tuner.run.sweep_clock import Deadline, Pace, pace_of
 from tuner.run.sweep_plan import PlannedStudy
+from tuner.run.sweep_store import COMPLETE
 from tuner.run.trial import STOPPED, TrialPlan, run_trial
 
 CELL_FAILED = "cell_failed"
 TAIL_LINES = 50
-COMPLETE = "complete"
 OUT_OF_TIME = f"{STOPPED}: the minutes of the budget are used up"
 
 
 class Executor(Protocol):
     """Runs a trial somewhere and writes the store in this process. `at_once`: trials it may be given together;
-    `on_this_machine`: whether they use this machine's devices, which are then locked.
+    `on_this_machine`: whether they use this machine's devices, which are then locked. `options`: of the command line.
     """
 
     at_once: int
     on_this_machine: bool
+    options: tuple[str, ...]
+
+    def refuse(self, studies: Sequence[PlannedStudy]) -> None:
+        """UserError, before any launch, for what can never run there."""
 
     async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str: ...
 
@@ -43,6 +47,10 @@ class Local:
 
     at_once = 1
     on_this_machine = True
+    options: tuple[str, ...] = ()
+
+    def refuse(self, studies: Sequence[PlannedStudy]) -> None:
+        """Preflight looked at all of it."""
 
     async def run(self, question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
         return await run_trial(question, plan, store, notify)
@@ -53,13 +61,14 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class NightStudy:
-    """A study while it runs."""
+    """A study while it runs. `start_s`: how long the engine and target took to serve in an earlier study of tonight."""
 
     planned: PlannedStudy
     store: StudyStore
     notify: Notify
     executor: Executor
     deadline: Deadline
+    start_s: float | None = None
 
     async def run(self) -> str:
         """Its status: complete, `stopped: …` when time was up, `failed: …` when off could not be measured."""
@@ -92,10 +101,15 @@ class NightStudy:
         return status
 
     def _affords(self, one: Next, own: Sequence[Trial], pace: Pace) -> bool:
-        """Whether a launch gives a cell in time, off's last run kept room for. The first needs only time to be left."""
-        if pace.launch_s is None:
-            return self.deadline.left_s > 0
-        return self.deadline.left_s - self._reserve_s(one, own, pace) >= pace.launch_of(1)
+        """Whether a launch gives a cell in time, off's last run kept room for."""
+        left_s = self.deadline.left_s - self._reserve_s(one, own, pace)
+        return left_s > 0 and left_s >= self._start_s(pace)
+
+    def _start_s(self, pace: Pace) -> float:
+        """Seconds until a launch has its first cell; of the first one those that a start took elsewhere tonight, if any
+        was timed.
+        """
+        return (self.start_s or 0.0) if pace.launch_s is None else pace.launch_of(1)
 
     def _reserve_s(self, one: Next, own: Sequence[Trial], pace: Pace) -> float:
         """Seconds that are kept for off once more, after a launch that is not itself that one."""
@@ -109,7 +123,7 @@ class NightStudy:
         plans = [
             TrialPlan(
                 number + i, one.ask, self.planned.environment, one.keys,
-                self.deadline.earlier(self._reserve_s(one, own, pace)),
+                self.deadline.earlier(self._reserve_s(one, own, pace)), self._start_s(pace),
             )
             for i, one in enumerate(batch)
         ]  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,38 +18,56 @@ from tuner.engines.base import Engine, Launch
 from tuner.engines.environments import Environment
 from tuner.errors import EngineError
 from tuner.measure.records import Cell, CellKey, EngineFacts, SpecSteps
-from tuner.run.gate import check_output
+from tuner.run.gate import check_output, to_ask
 from tuner.run.load import CellAborted, measure_cell
-from tuner.run.process import EngineProcess, EngineStartError, free_port
+from tuner.run.process import EngineProcess, EngineSlow, EngineStartError, free_port
 from tuner.run.progress import Event, Notify
 from tuner.run.question import Question
 from tuner.run.schedules import on_disk
 from tuner.run.server_facts import get_json
 from tuner.run.store import StudyStore
 from tuner.run.stream import Server
+from tuner.run.sweep_clock import Deadline
+from tuner.run.verify_labels import known_lossy
 from tuner.spec.speculation import SpecConfig
 
 #: The status of a launch that was cut short by its budget begins so.
 STOPPED = "stopped"
+NOT_STARTED = f"{STOPPED}: the time was up before its engine was started"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
     """A launch that was decided on: what, why, on which engine, and the cells still to measure.
 
-    `has_time`: asked before each cell; False ends the launch with what it has. None: every cell is measured.
+    `deadline`: no engine is started, no cell begun and no output asked for after it; what an engine that serves has
+    measured is kept. None: every cell is measured. `start_s`: expected until the first cell is done; the engine is not
+    started with less left.
     """
 
     number: int
     ask: Ask
     environment: Environment
     keys: tuple[CellKey, ...]
-    has_time: Callable[[CellKey], bool] | None = None
+    deadline: Deadline | None = None
+    start_s: float = 0.0
+
+    @property
+    def left_s(self) -> float:
+        return math.inf if self.deadline is None else self.deadline.left_s
+
+    @property
+    def too_late(self) -> bool:
+        """Whether its engine must not be started any more."""
+        return self.left_s <= 0 or self.left_s < self.start_s
 
 
 async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, notify: Notify) -> str:
     """Run and record one trial; its status is returned: `ok`, `failed: …` or `stopped: …`. An interruption raises, as
-    does what no engine's log explains: a port that is taken, an engine that stays."""
+    does what no engine's log explains: a port that is taken, an engine that stays. What is too late is not recorded.
+    """
+    if plan.too_late:
+        return NOT_STARTED
     engine = engine_for(plan.environment)
     port = question.workload.engine_options.port or free_port()
     key = secrets.token_urlsafe(24)
@@ -62,6 +81,8 @@ async def run_trial(question: Question, plan: TrialPlan, store: StudyStore, noti
     running = _Running(question, plan, store, notify, engine, launch, key)
     try:
         status = await running.run()
+    except EngineSlow as error:
+        status = f"{STOPPED}: the time was up before the engine was ready" if running.cut else f"failed: {error}"
     except (EngineStartError, CellAborted) as error:
         if isinstance(error, CellAborted):
             store.cell_aborted(plan.number, error.cell)
@@ -89,13 +110,17 @@ class _Running:
         self.question, self.plan, self.store, self.notify = question, plan, store, notify
         self.engine, self.launch, self.api_key = engine, launch, api_key
         self.facts = EngineFacts()
+        #: Whether the engine had less time to start in than it may take.
+        self.cut = False
 
     async def run(self) -> str:
+        patience_s, left_s = self.question.workload.engine_options.ready_timeout_s, max(0.0, self.plan.left_s)
+        self.cut = left_s < patience_s
         process = EngineProcess(
             self.launch,
             self.store.trial_folder(self.plan.number) / "engine.log",
             ready_path=self.engine.ready_path(),
-            ready_timeout_s=self.question.workload.engine_options.ready_timeout_s,
+            ready_timeout_s=min(patience_s, left_s),
             on_wait=lambda waited_s: self.notify(Event("waiting", "engine starts", waited_s)),
         )
         started_s = time.monotonic()
@@ -106,12 +131,15 @@ class _Running:
             self.store.trial_ready(self.plan.number, process.ready_s, self.facts)
             self.notify(Event("ready", f"ready after {process.ready_s:.0f} s", process.ready_s))
             for done, key in enumerate(self.plan.keys):
-                if self.plan.has_time is not None and not self.plan.has_time(key):
+                if self.plan.left_s <= 0:
                     return f"{STOPPED}: the time was up after {done} of {len(self.plan.keys)} cells"
                 await self._cell(process, key, done)
+            spec, place = self.plan.ask.spec, self.plan.environment
+            if self.plan.left_s <= 0 and to_ask(place, spec, self.plan.number, self.store):
+                return f"{STOPPED}: the time was up before its output was asked for"
             await check_output(
-                self.question, self.plan.environment, self.plan.ask.spec, self.plan.number, self._server(), self.store,
-                self.notify, time.monotonic() - started_s,
+                self.question, place, spec, self.plan.number, self._server(), self.store, self.notify,
+                time.monotonic() - started_s, dict(self.facts.resolved),
             )  # fmt: skip
         return "ok"
 
@@ -153,5 +181,6 @@ class _Running:
 
         cell = await measure_cell(server, plan, read_spec, progress)
         options = self.question.options(self.plan.environment)
-        lossy = self.engine.lossy(spec, options, key.temperature, plan.sampling)
+        resolved = dict(self.facts.resolved)
+        lossy = known_lossy(self.engine, spec, options, key.temperature, plan.sampling, resolved)
         return dataclasses.replace(cell, lossy=lossy)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines import engine_for
-from tuner.engines.base import Engine, LaunchOptions
 from tuner.engines.environments import Environment
 from tuner.engines.registration import API_KEY_VARIABLE
 from tuner.engines.sglang_lossy import resolved_reason
@@ -27,6 +26,7 @@ from tuner.run.question import Question
 from tuner.run.server_facts import get_json
 from tuner.run.stream import Server
 from tuner.run.verify_ask import all_of
+from tuner.run.verify_labels import known_lossy
 from tuner.run.verify_launch import Launcher, room_for_two
 from tuner.run.verify_probe import probe_off
 from tuner.run.verify_reference import AskedBefore, Reference, StillUp, volume
@@ -57,7 +57,9 @@ class Verification:
             "target": self.target,
             "engine": self.engine,
             "temperatures": list(self.temperatures),
-            "settings": [{"ok": one.passed, **verified_to_dict(one)} for one in self.results],
+            "settings": [
+                {"ok": one.passed, "cautions": list(one.cautions()), **verified_to_dict(one)} for one in self.results
+            ],
         }
 
 
@@ -116,7 +118,9 @@ async def verify_workload(
                     off = StillUp(off_server, task, _keeping(folder), lambda text: notify(Event("note", text)))
                 else:
                     server, facts = await starting
-                labels = _labels(engine, spec, options, task, question.workload.sampling.body(0), facts)
+                sampling = question.workload.sampling.body(0)
+                reasons = {t: known_lossy(engine, spec, options, t, sampling, facts) for t in (0.0, *task.temperatures)}
+                labels = [(t, why) for t, why in reasons.items() if why]
                 one = await off.verify(server, spec.label, labels, _level(task, len(specs)))
             notify(Event("trial", _word(one), number))
             # After every setting: a later one that does not start takes nothing of what is known with it.
@@ -146,21 +150,6 @@ async def _asked_before(launcher: Launcher, task: Task) -> AskedBefore:
 
 def _keeping(folder: Path) -> Callable[[OffProbe], None]:
     return lambda answers: write_atomic(folder / "off.json", json_line(off_to_dict(answers)))
-
-
-def _labels(
-    engine: Engine, spec: SpecConfig, options: LaunchOptions, task: Task, sampling: dict[str, Any],
-    resolved: dict[str, str],
-) -> list[tuple[float, str]]:  # fmt: skip
-    """What is known against the setting before anything is measured: of what was asked, then of what was resolved."""
-    labels = []
-    for temperature in (0.0, *task.temperatures):
-        why = engine.lossy(spec, options, temperature, sampling)
-        if why is None and engine.environment.engine == "sglang":
-            why = resolved_reason(resolved, temperature)
-        if why is not None:
-            labels.append((temperature, why))
-    return labels
 
 
 def _level(task: Task, settings: int) -> float:
