@@ -46,7 +46,7 @@ def recipes(data: ReportInput, needs: Sequence[DraftNeed]) -> tuple[Recipe, ...]
     if not trained(needs):
         return ()
     measured, values = data.environment, _values(data)
-    first = [None] if measured and measured.device == "cpu" else []
+    first: list[str | None] = [None] if measured and measured.device == "cpu" else []
     first += [measured.engine] if measured else []
     ordered = sorted(TRAINERS, key=lambda one: first.index(one.engine) if one.engine in first else len(first))
     return tuple(Recipe(one, tuple(Template(line).safe_substitute(values) for line in one.lines)) for one in ordered)

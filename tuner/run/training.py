@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tuner.engines
+from tuner.engines.base import LaunchOptions
 from tuner.engines.child import error_line, last_line, run_logged, termination_unwinds
 from tuner.engines.environments import Environment
 from tuner.engines.equipped import Work, equipped_environment
@@ -69,7 +70,7 @@ def train_draft(plan: TrainingPlan, tell: Tell, run: Callable[..., int] = run_lo
     folder = (plan.folder or data_folder() / "training" / shape.name).expanduser().absolute()
     make_folder(folder)
     training = Training(plan, env, target, shape, folder, tell, run)
-    held = holding_engines([env], f"tuner draft train {plan.method}")
+    held = holding_engines([(env, LaunchOptions(1))], f"tuner draft train {plan.method}")
     waiting = locked(folder / ".lock", lambda: tell(f"waiting: another tuner works in {folder}"))
     with termination_unwinds(), held, waiting:
         try:
