@@ -241,6 +241,21 @@ def test_off_is_no_finding_where_nothing_was_compared() -> None:
     assert headline(nothing) == "No advice can be given: no cell was measured without speculation."
 
 
+def test_a_flag_that_only_launches_with_speculation_carried_is_said() -> None:
+    data = study_report(study_evidence())
+    assert "Launches with speculation alone" not in " ".join(how_sure(data))
+    more = ("--per-request-spec-decode-metrics", "detailed")
+    tried = tuple(
+        dataclasses.replace(
+            one, trial=dataclasses.replace(one.trial, command=(*one.trial.command, *(() if one.spec.is_off else more)))
+        )
+        for one in data.evidence.tried
+    )
+    uneven = dataclasses.replace(data, evidence=dataclasses.replace(data.evidence, tried=tried))
+    said = "Launches with speculation alone carried `--per-request-spec-decode-metrics detailed`: what that costs is in"
+    assert any(line.startswith(said) for line in how_sure(uneven))
+
+
 def test_how_sure_names_drift_status_and_what_was_not_verified() -> None:
     drift = Estimate(0.986, 0.982, 0.992, 24)
     data = made((C4, 0.0, EAGLE2, Estimate(1.2, 1.1, 1.3, 23)), drift=drift)

@@ -164,4 +164,4 @@ def _why_off(evidence: Evidence, verdicts: Sequence[Verdict], scored: Sequence[S
     spec, ratio = max(safe, key=lambda pair: pair[1].value)
     worse = all(score.high < 1 for _, score in safe)
     found = "every setting is worse; the least so" if worse else "no setting is better by more than the noise; the best"
-    return f"over all cells {found} is {spec.label} at {mean_text(ratio)}"
+    return f"on the mean over all cells {found} is {spec.label} at {mean_text(ratio)}"

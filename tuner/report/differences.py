@@ -17,7 +17,7 @@ def differences(data: ReportInput, spec: SpecConfig) -> tuple[str, ...]:
     if argv is None or trial is None:
         return ()
     lines = []
-    measured, deployed = _flags(shown_argv(trial.command)), _flags(shown_argv(argv))
+    measured, deployed = flags_of(shown_argv(trial.command)), flags_of(shown_argv(argv))
     if gone := [flag for flag in measured if flag not in deployed]:
         lines.append(f"Measured with these flags, which are not in it: {' '.join(gone)}.")
     if new := [flag for flag in deployed if flag not in measured]:
@@ -32,7 +32,7 @@ def differences(data: ReportInput, spec: SpecConfig) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _flags(argv: Sequence[str]) -> list[str]:
+def flags_of(argv: Sequence[str]) -> list[str]:
     """Every flag together with its values; the program and its module are left out."""
     found: list[list[str]] = []
     for word in argv:

@@ -8,8 +8,13 @@ from tuner.decide.launch_luck import PRIOR_SD, launch_luck
 from tuner.report.advice import OBJECTIVES
 from tuner.report.calibration import confirmations, worst_error
 from tuner.report.data import ReportInput
+from tuner.report.differences import flags_of
 from tuner.report.drift import drift_sentence, largest_move
-from tuner.report.figures import cell_text, change, loads_text
+from tuner.report.figures import cell_text, change, listed, loads_text
+from tuner.report.redact import shown_argv
+
+#: Flags that say what is speculated with begin so, on both engines.
+SAYS_SPECULATION = "--spec"
 
 
 def how_sure(data: ReportInput, output: str | None = None) -> tuple[str, ...]:
@@ -23,7 +28,7 @@ def how_sure(data: ReportInput, output: str | None = None) -> tuple[str, ...]:
             f"Every gain is a ratio over {pairs} requests that both arms ran with the same prompts; in brackets its "
             "95 percent interval from a bootstrap over requests."
         )
-    lines += _one_wave(data)
+    lines += [*_one_wave(data), *_uneven(data)]
     lines.append(drift_sentence(data.evidence, data.verdicts))
     lines.append(_relaunch(data))
     worst = worst_error(confirmations(data.evidence))
@@ -50,6 +55,20 @@ def _one_wave(data: ReportInput) -> list[str]:
         f"At {loads_text(dict.fromkeys(loads))} a cell is one wave, whose requests shared their steps: its intervals "
         "hold how they differ and not how another wave would; more measure.waves would tell."
     ]
+
+
+def _uneven(data: ReportInput) -> list[str]:
+    """Flags that only launches with speculation carried, beside those that say the speculation itself."""
+    commands = {one.spec.is_off: flags_of(shown_argv(one.trial.command)) for one in data.evidence.tried}
+    if set(commands) != {True, False}:
+        return []
+    equal = {flag.partition(" ")[0] for flag in commands[True]}
+    names = [(flag.partition(" ")[0], flag) for flag in commands[False]]
+    more = [flag for name, flag in names if name not in equal and not name.startswith(SAYS_SPECULATION)]
+    if not more:
+        return []
+    shown = listed([f"`{flag}`" for flag in more])
+    return [f"Launches with speculation alone carried {shown}: what that costs is in their figures."]
 
 
 def _relaunch(data: ReportInput) -> str:
