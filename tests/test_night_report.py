@@ -268,6 +268,15 @@ def test_changes_are_the_comparisons_own(report: NightReport, page: Page, markdo
     assert f"{len(moved)} regressed, 0 improved" in markdown
 
 
+def test_an_interval_that_holds_anything_is_not_printed_as_one(report: NightReport) -> None:
+    again = compared_of(report.folder.parent, "20260503-020000-nightly", report.run.id)
+    assert again.comparison is not None
+    one = next(change for change in again.comparison.changes if change.metric == "tpot_p50" and change.worse)
+    assert change_row(dataclasses.replace(one, low=0.9, high=1.2))[5] == "[-10.0%, +20.0%]"
+    # As one pair of launches gave it: a factor of ten thousand.
+    assert change_row(dataclasses.replace(one, low=1e-4, high=1e4))[5] == "not known yet: too few pairs of launches"
+
+
 def test_the_trend_is_each_nights_own_figures(report: NightReport, nights: list[Path], page: Page) -> None:
     trend = report.trend
     assert [run.id for run in trend.runs] == [night.name for night in nights]

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -159,7 +160,7 @@ def test_no_cell_begins_after_the_minutes_and_off_closes_what_was_begun(bench: B
     store = StudyStore.read(study.parent)
     trials = store.trials()
     assert done.returncode == 0, done.stderr
-    assert "stopped: the minutes of the budget are used up" in done.stdout
+    assert "stopped: the minutes of the budget that are left take no further launch" in done.stdout
     assert len(trials) < 10
     if len({trial.spec for trial in trials}) > 2:
         assert trials[-1].role == "baseline-again"
@@ -284,3 +285,11 @@ def test_kinds_and_versions_choose_among_registered_engines(bench: Bench, monkey
     assert engines(engines=["vllm"]) == ["mock", "new", "newer"]
     assert engines(engines=["vllm"], versions=["0.3[34].*"]) == ["new", "newer"]
     assert engines(engines=["new", "mock"]) == ["new", "mock"]
+
+
+def test_a_night_that_is_being_written_is_listed_as_running(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, reports = planned(bench, monkeypatch), bench.folder / "reports"
+    header = replace(NightHeader.new(plan), id="20260501-020000-night", created="2026-05-01T02:00:00+00:00")
+    with NightStore.create(reports, header):
+        assert [run.status for run in runs_of(reports)[0]] == ["running"]
+    assert [run.status for run in runs_of(reports)[0]] == ["interrupted"]

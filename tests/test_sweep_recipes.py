@@ -135,6 +135,7 @@ CRONJOB: dict[str, Any] = {
                                     "type": "object", "required": ["name", "image"], "additionalProperties": False,
                                     "properties": {
                                         "name": {"type": "string"}, "image": {"type": "string"},
+                                        "command": {"type": "array", "items": {"type": "string"}},
                                         "args": {"type": "array", "items": {"type": "string"}},
                                         "env": {"type": "array", "items": {"required": ["name"]}},
                                         "resources": {"type": "object", "properties": {"limits": {
@@ -158,7 +159,7 @@ def test_the_kubernetes_cronjob() -> None:
     spec = job["spec"]["jobTemplate"]["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
-    check_command(container["args"])
+    check_command([*container["command"], *container["args"]])
     # podFailurePolicy is refused by the API unless pods are never restarted in place, and names its container.
     assert pod["restartPolicy"] == "Never"
     (rule,) = spec["podFailurePolicy"]["rules"]

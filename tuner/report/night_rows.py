@@ -10,6 +10,8 @@ from tuner.decide.nights_noise import ENOUGH_PAIRS, Noise
 from tuner.run.nights import Compared
 from tuner.run.sweep_night import Outcome
 
+#: An interval that reaches this far holds anything: few launches of off tell little of what launches differ by.
+TELLS_NOTHING = 10.0
 HEADERS = ("study", "setting", "where", "metric", "change", "interval", "n", "state")
 
 
@@ -20,7 +22,7 @@ def change_row(change: Change) -> tuple[str, ...]:
     low, high = sorted(percent_worse(change.metric, bound) for bound in (change.low, change.high))
     moved = percent_worse(change.metric, change.worse.value)
     state = f"{change.state} ({change.reason})" if change.reason else change.state
-    interval = f"[{low:+.1%}, {high:+.1%}]"
+    interval = f"[{low:+.1%}, {high:+.1%}]" if high < TELLS_NOTHING else "not known yet: too few pairs of launches"
     return (
         change.study, change.setting, where, change.metric, f"{moved:+.1%}", interval, str(change.worse.n), state,
     )  # fmt: skip

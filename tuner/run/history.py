@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ from tuner.errors import UserError
 from tuner.run.history_db import open_database
 from tuner.run.history_index import rebuild, refresh
 from tuner.run.history_runs import Run, find_run, list_runs
-from tuner.run.sweep_store import TAGGED, NightStore
+from tuner.run.journal import WriterLock
+from tuner.run.sweep_store import INTERRUPTED, TAGGED, NightStore
 from tuner.spec.gate import Gate, parse_gate
 
 if TYPE_CHECKING:
@@ -33,7 +35,13 @@ def runs_of(
     with open_database(reports) as database:
         if not again:
             unreadable = refresh(database, reports).unreadable
-        return list_runs(database, name, limit), unreadable
+        return [_as_it_is_now(reports, run) for run in list_runs(database, name, limit)], unreadable
+
+
+def _as_it_is_now(reports: Path, run: Run) -> Run:
+    """The index holds what journals tell; that a run without an end is being written is told by its lock alone."""
+    running = run.status == INTERRUPTED and WriterLock(reports / run.folder / "lock").is_held()
+    return replace(run, status="running") if running else run
 
 
 def tag_run(reports: Path, tag: str, asked: str) -> None:

@@ -144,9 +144,10 @@ def _sqlite(reports: Path) -> Database:
         connection.execute("PRAGMA synchronous = NORMAL")
         return Database(connection, sqlite3)
     except (OSError, sqlite3.Error) as error:
-        raise UserError(
-            f"cannot open {reports / FILE} ({error}): delete it, it is made again from the studies"
-        ) from None
+        todo = (
+            "delete it, it is made again from the studies" if (reports / FILE).exists() else "make the folder writable"
+        )
+        raise UserError(f"cannot open {reports / FILE} ({error}): {todo}") from None
 
 
 def _postgres(url: str, folder: str) -> Database:

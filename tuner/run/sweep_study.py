@@ -22,7 +22,7 @@ from tuner.run.trial import STOPPED, TrialPlan, run_trial
 
 CELL_FAILED = "cell_failed"
 TAIL_LINES = 50
-OUT_OF_TIME = f"{STOPPED}: the minutes of the budget are used up"
+OUT_OF_TIME = f"{STOPPED}: the minutes of the budget that are left take no further launch"
 
 
 class Executor(Protocol):
