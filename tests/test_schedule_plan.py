@@ -14,6 +14,7 @@ from tuner.decide.evidence import Evidence, gather
 from tuner.decide.outline import outline
 from tuner.decide.plan import ask
 from tuner.decide.plan_schedule import ScheduleProspect, schedule_of, schedule_prospect
+from tuner.decide.prospects import chain_predictions
 from tuner.decide.rank import recommend
 from tuner.decide.schedule import Stretch, scheduled, stretches_of, stretches_text
 from tuner.decide.schedule_verdict import ScheduleVerdict, schedule_verdicts
@@ -81,6 +82,20 @@ def test_the_best_n_falls_with_the_load_and_its_gain_over_one_n_is_that_of_the_t
         assert tpot_s.value * 1000 == pytest.approx(ms, rel=0.02)
         assert tpot_s.low < tpot_s.value < tpot_s.high
     assert found.live
+
+
+def test_a_schedule_is_predicted_as_its_n_are_in_each_cell() -> None:
+    evidence = told()
+    cells = {cell.key: cell for cell in prospect(evidence).cells}
+    assert {key: cell.n for key, cell in cells.items()} == {C1: 4, C8: 1}
+    for key, one in cells.items():
+        (own,) = chain_predictions(ARM, evidence, key, [ARM.at(one.n)])
+        assert own.throughput_tok_s is not None
+        assert (one.tpot_s, one.throughput_tok_s) == (own.tpot_s, own.throughput_tok_s)
+    limits = gather([one.trial for one in evidence.tried], "goodput", {"tpot_p95_ms": 18})
+    good = [cell.goodput for cell in prospect(limits).cells]
+    # Alone 4.4 ms a token with N=4; with eight running 17.1 ms with N=1, some requests of it over 18.
+    assert [one is not None and one.value > 0.5 for one in good] == [True, True]
 
 
 def test_between_measured_loads_the_surface_decides() -> None:

@@ -31,12 +31,15 @@ Make = Callable[[Arm, Sequence[Stretch]], SpecConfig]
 
 @dataclass(frozen=True, slots=True)
 class ScheduledCell:
-    """What a schedule is expected to do in one cell, where it drafts `n`. `gain`: over off, in the objective."""
+    """What a schedule is expected to do in one cell, where it drafts `n`: as that N at all loads does there. `gain`:
+    over off, in the objective."""
 
     key: CellKey
     n: int
-    tpot_s: Estimate | None
     gain: Estimate
+    tpot_s: Estimate | None
+    throughput_tok_s: Estimate | None = None
+    goodput: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _prospect(
     cells = []
     for key, by_n in gains.items():
         n = next((s.n for s in stretches if s.start <= (key.load.concurrency or 0) <= s.end), stretches[-1].n)
-        cells.append(ScheduledCell(key, n, _tpot(evidence, key, by_n[n]), _gain(by_n[n])))
+        cells.append(ScheduledCell(key, n, _gain(by_n[n]), *_figures(evidence, key, by_n[n])))
     static, own = _best_static(arm, evidence, gains)
     ratios = [_same(cell.gain) if static == _at(arm, cell.n) else _over(cell.gain, own[cell.key]) for cell in cells]
     mean = geometric_mean(ratios, len(ratios), [evidence.weight_of(cell.key) for cell in cells])
@@ -182,11 +185,14 @@ def _gain(prediction: Prediction | None) -> Estimate:
     return prediction.gain
 
 
-def _tpot(evidence: Evidence, key: CellKey, prediction: Prediction | None) -> Estimate | None:
+def _figures(
+    evidence: Evidence, key: CellKey, prediction: Prediction | None
+) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+    """(mean TPOT, throughput, goodput), predicted; off's as measured."""
     if prediction is not None:
-        return prediction.tpot_s
+        return prediction.tpot_s, prediction.throughput_tok_s, prediction.goodput
     off = cell_of(evidence, OFF, key)
-    return off.tpot_mean_s if off else None
+    return (off.tpot_mean_s, off.throughput_tok_s, off.goodput) if off else (None, None, None)
 
 
 def _same(gain: Estimate) -> Estimate:

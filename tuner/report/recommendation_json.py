@@ -129,7 +129,16 @@ def _schedule(told: ScheduleVerdict) -> Json:
         "over_static": estimate(told.over_static),
         "over_off": estimate(told.over_off),
         "expected": estimate(told.expected),
-        "cells": [{"cell": place(c.key), "n": c.n, "predicted_tpot_s": estimate(c.tpot_s)} for c in told.cells],
+        "cells": [
+            {
+                "cell": place(c.key),
+                "n": c.n,
+                "predicted_tpot_s": estimate(c.tpot_s),
+                "predicted_throughput_tok_s": estimate(c.throughput_tok_s),
+                "predicted_goodput": estimate(c.goodput),
+            }
+            for c in told.cells
+        ],
     }
 
 

@@ -11,7 +11,7 @@ from tuner.decide.verdict import Verdict
 from tuner.measure.records import Load
 from tuner.report.advice import verdict_word
 from tuner.report.data import ReportInput
-from tuner.report.figures import NOT_MEASURED, cell_text, listed, loads_text, ms, ratio
+from tuner.report.figures import NOT_MEASURED, cell_text, figure, listed, loads_text, ms, ratio
 from tuner.report.tables import Table, table
 
 
@@ -105,6 +105,8 @@ def schedule_table(data: ReportInput) -> Table:
             )
             n = str(cell.n) if cell.n else "off"
             rows.append((told.spec.label, cell_text(cell.key), n, ms(cell.tpot_s),
-                         ms(seen.tpot_mean_s) if seen else NOT_MEASURED, ratio(gain)))  # fmt: skip
-    columns = ("setting", "cell", "N here", "mean TPOT predicted, ms", "mean TPOT measured, ms", "measured against off")
+                         ms(seen.tpot_mean_s) if seen else NOT_MEASURED, figure(cell.throughput_tok_s),
+                         figure(seen.throughput_tok_s if seen else None), ratio(gain)))  # fmt: skip
+    columns = ("setting", "cell", "N here", "mean TPOT predicted, ms", "mean TPOT measured, ms",
+               "throughput predicted, tok/s", "throughput measured, tok/s", "measured against off")  # fmt: skip
     return table(columns, rows)
