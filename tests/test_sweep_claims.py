@@ -19,9 +19,10 @@ from tuner.engines.environments import Environment
 from tuner.engines.spread import gpus_of
 from tuner.errors import UserError
 from tuner.run.device_lock import MOST_GPUS, devices_of, holding
+from tuner.run.ray_worker import CLAIMED, RETURNED
 from tuner.run.store import StudyStore
 from tuner.run.sweep_clock import Deadline
-from tuner.run.sweep_ray import CLAIMED, RETURNED, RayExecutor, refuse_on
+from tuner.run.sweep_ray import RayExecutor, refuse_on
 from tuner.run.trial import NOT_STARTED, TrialPlan
 from tuner.spec.speculation import SpecConfig
 

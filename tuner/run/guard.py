@@ -28,9 +28,7 @@ from typing import Any
 
 ORPHAN_GRACE_S = 4.0  # the tuner is gone: its engine is to be gone within 10 s, whatever grace it asked for
 STRAY_GRACE_S = 1.0
-#: After SIGKILL, until a process counts as stuck: the kernel was seen to take 35 s to give back the memory of a vLLM
-#: worker that died in the middle of a step, while another engine had both cores.
-GIVE_UP_S = 90.0
+GIVE_UP_S = 90.0  # after SIGKILL: the kernel was seen to take 35 s for a vLLM worker that died in a step
 POLL_S = 0.05
 TUNER_CHECK_S = 1.0
 PR_SET_PDEATHSIG = 1
