@@ -74,6 +74,34 @@ def test_folders_are_served_without_a_look_at_the_hub(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "ours", "theirs", "loaded"),
+    [
+        ("cpu", None, None, True),
+        ("cuda", None, None, False),
+        ("cpu", "/their.so", None, False),
+        ("cpu", None, "", False),
+    ],
+)
+def test_a_cpu_engine_loads_intels_openmp_first_unless_something_else_is_asked_for(
+    device: str, ours: str | None, theirs: str | None, loaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    if ours is not None:
+        monkeypatch.setenv("LD_PRELOAD", ours)
+    for folder in ("bin", "lib"):
+        (tmp_path / folder).mkdir()
+    library = tmp_path / "lib" / "libiomp5.so"
+    library.touch()
+    environment = Environment("e", "vllm", "0.32.0", str(tmp_path / "bin" / "python"), None, device)
+    options = LaunchOptions(4, env=() if theirs is None else (("LD_PRELOAD", theirs),))
+    for spec in (OFF, of("ngram", 4)):
+        env = dict(VllmEngine(environment).launch("/m", spec, options, 1, "k").env)
+        assert env.get("LD_PRELOAD", "") == (str(library) if loaded else "")
+    library.unlink()
+    assert "LD_PRELOAD" not in dict(VllmEngine(environment).launch("/m", OFF, LaunchOptions(4), 1, "k").env)
+
+
+@pytest.mark.parametrize(
     ("spec", "config"),
     [
         (
