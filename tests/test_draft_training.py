@@ -64,7 +64,7 @@ def test_from_one_command_to_a_checked_draft_on_two_ranks(folder: Path, tmp_path
     argv = [
         "draft", "train", "--target", folder / "target", "--method", "eagle3", "--out", tmp_path / "head",
         "--written", 18, "--own-questions", 4, "--answer-tokens", 16, "--prompt-tokens", 200, "--draft-vocab", 64,
-        "--generator", "torch", "--precision", "float32", "--rows", 256, "--ranks", 2, "--steps", 6, "--json",
+        "--precision", "float32", "--rows", 256, "--ranks", 2, "--steps", 6, "--json",
     ]  # fmt: skip
     command = [sys.executable, "-m", "tuner", *map(str, argv)]
     env = {**os.environ, "TUNER_HOME": str(home), "TUNER_LOCKS": str(tmp_path / "locks")}

@@ -18,11 +18,11 @@ sys.path[:0] = [str(SCRIPTS), str(Path(__file__).parent)]
 
 import torch  # noqa: E402
 import training_target  # noqa: E402
-from draft_trainer.answers import read_answers  # noqa: E402
+from draft_trainer.answering import shared_prefix  # noqa: E402
+from draft_trainer.answers import read_answers, read_file  # noqa: E402
 from draft_trainer.corpus import Batch, Corpus  # noqa: E402
 from draft_trainer.draft_model import smaller_config  # noqa: E402
 from draft_trainer.export import export  # noqa: E402
-from draft_trainer.features import StateReader, Store, features, shared_prefix  # noqa: E402
 from draft_trainer.heads import Draft, EagleHead, Effort  # noqa: E402
 from draft_trainer.held_out import acceptance, chain_counts  # noqa: E402
 from draft_trainer.job import Job  # noqa: E402
@@ -39,19 +39,20 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 TARGET, DATA = FOLDER / "target", FOLDER / "data"
 JOB = Job(
     target=str(TARGET), method="eagle3", data=str(DATA), work=str(FOLDER / "work"),
-    prompts=str(DATA / "prompts.jsonl"), engine="vllm", generator="torch", seed=0, steps=40, minutes=None, ranks=1,
+    prompts=str(DATA / "prompts.jsonl"), engine="vllm", seed=0, steps=40, minutes=None, ranks=1,
     precision="float32", ttt=2, rows=256, rate=3e-3, loss_tokens=0, share=1.0, decay=0.8, sharpness=1.0,
     vocabulary=64, feature_norm=False, taps=(2, 4, 5), intermediate=0, heads=4, layers=2, hidden=16,
     temperatures=(0.0, 0.7), answer_tokens=24, prompt_tokens=96, own_questions=4, data_seed=0, data_minutes=None,
     batch=64, checkpoint_s=120.0, resume=False, settings={"a": [1, 2]},
 )  # fmt: skip
+#: Of a place: three tapped states and the last one.
+WIDTH = 4 * 32
 QUESTIONS = ("How are you?", "Sum 1+2.", "Say (a, b).", "Why is it so?", "Tell me of x_1.", "End: yes or no?")
 
 
 def set_up() -> None:
     training_target.main(TARGET)
     DATA.mkdir()
-    (FOLDER / "again").mkdir()
     rows = [
         {"id": f"q/{n}", "set": "held" if n < 3 else "q", "held": n < 3, "messages": [["user", text]],
          "hash": prompt_hash([("user", text)])}
@@ -59,11 +60,14 @@ def set_up() -> None:
     ]  # fmt: skip
     (DATA / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     respond(JOB, 0)
-    features(JOB, 0)
 
 
 def corpus() -> Corpus:
-    return Corpus(DATA / "train", 32)
+    return Corpus(DATA, False, WIDTH)
+
+
+def held_out() -> Corpus:
+    return Corpus(DATA, True, WIDTH)
 
 
 def fresh(method: str, **changes: object) -> Draft:
@@ -82,25 +86,19 @@ def close(found: torch.Tensor, wanted: torch.Tensor, within: float = 1e-4) -> No
 
 
 def check_states_are_the_models_own() -> None:
+    """Of every answer: some are longer than others, some ended and left the batch before it did."""
     model = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
-    held = corpus()
-    document = held.documents[3]
-    place = slice(document.start, document.start + document.length)
-    with torch.no_grad():
-        out = model(held.store.tokens[place].long()[None], output_hidden_states=True)
-    wanted = torch.cat([*(out.hidden_states[k][0] for k in JOB.taps), out.hidden_states[-1][0]], -1)
-    close(held.store.states[place], wanted, 2**-8)
-
-
-def check_states_behind_a_shared_prefix_are_the_models_own() -> None:
-    """The folder's states, which were made behind what all prompts begin with, against passes without a prefix."""
-    held = corpus()
-    answers = [answer for answer in read_answers(DATA) if not answer.held]
-    assert shared_prefix(answers)[:1] == (2,), "every prompt begins with <user>"
-    again = Store.open(FOLDER / "again", held.tokens, held.store.states.shape[1])
-    StateReader(JOB, Target(JOB.target)).fill(again, answers, held.documents)
-    close(held.store.states, again.states, 2**-7)
-    assert torch.equal(held.store.tokens, again.tokens)
+    for kept in (corpus(), held_out()):
+        for document in kept.documents:
+            with torch.no_grad():
+                out = model(document.tokens[None], output_hidden_states=True)
+            wanted = torch.cat([*(out.hidden_states[k][0] for k in JOB.taps), out.hidden_states[-1][0]], -1)
+            close(kept.states(document)[:-1], wanted[:-1], 2**-8)
+            assert not kept.states(document)[-1].any()
+    prompts = [answer.prompt for answer in read_answers(DATA)]
+    assert shared_prefix(prompts)[:1] == (2,), "every prompt begins with <user>"
+    ended = [answer.answer[-1] == 1 for answer in read_answers(DATA)]
+    assert 0 < sum(ended) < len(ended)
 
 
 def check_greedy_answers_are_the_models_own() -> None:
@@ -114,9 +112,9 @@ def check_greedy_answers_are_the_models_own() -> None:
 
 
 def check_what_is_held_out_is_not_trained_on() -> None:
-    named = {document.source for document in corpus().documents}
+    named = {document.answer.source for document in corpus().documents}
     assert named <= {"q", "own"}, named
-    assert {document.source for document in Corpus(DATA / "held", 32).documents} == {"held"}
+    assert {document.answer.source for document in held_out().documents} == {"held"}
 
 
 def stepwise(head: EagleHead, batch: Batch, document: int, place: int, steps: int) -> list[torch.Tensor]:
@@ -304,7 +302,7 @@ def _learns(method: str, within: float, **changes: object) -> None:
     losses = [loss for _, loss in trainer.run.losses]
     first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
     assert last < within * first, f"loss {first:.3f} at first and {last:.3f} at last"
-    found = acceptance(trainer.draft, Corpus(DATA / "held", 32), 0)
+    found = acceptance(trainer.draft, held_out(), 0)
     assert found["all"]["starts"] > 0
     assert found["all"]["a"][0] == found["all"]["alpha"][0]
     export(trainer.draft, FOLDER / "drafts" / method)
@@ -324,7 +322,7 @@ def check_eagle3_learns_from_a_draw_of_its_tokens() -> None:
     sampled = trained("eagle3", steps=120, rate=5e-3, vocabulary=128, loss_tokens=100, share=0.5).draft
     sampled.job = replace(sampled.job, loss_tokens=0)
     plain = trained("eagle3", steps=120, rate=5e-3, vocabulary=128, share=0.5)
-    held = Corpus(DATA / "held", 32)
+    held = held_out()
     batch, effort = held.batch(range(len(held.documents))), Effort(2, torch.Generator(), counted=False)
     with torch.no_grad():
         # Held against all tokens, it has learned about as much as one that saw all in every step.
@@ -385,13 +383,25 @@ def check_a_run_of_other_settings_is_not_gone_on_with() -> None:
 
 
 def check_answers_already_there_are_not_made_again() -> None:
-    before = (DATA / "answers-0.jsonl").read_bytes()
-    (DATA / "answers-0.jsonl").write_bytes(before[:-40])
-    respond(JOB, 0)
-    lines = (DATA / "answers-0.jsonl").read_text().splitlines()
-    assert lines[:-1] == before.decode().splitlines()[:-1]
-    assert len(lines) == len(before.decode().splitlines())
-    (DATA / "answers-0.jsonl").write_bytes(before)
+    """After a torn line, and after states that are missing: what is whole stays as it is, the rest is made again."""
+    lines, states = DATA / "answers-0.jsonl", DATA / "states-0.bin"
+    before, kept = lines.read_bytes(), states.read_bytes()
+    whole = before.splitlines()
+    lengths = [answer.length for answer in read_file(lines)]
+    half = sum(lengths[: len(whole) // 2]) * WIDTH * 2
+    for torn_lines, torn_states, unhurt in (
+        (before[:-40], kept, len(whole) - 1),
+        (before, kept[:half], len(whole) // 2),
+    ):
+        lines.write_bytes(torn_lines)
+        states.write_bytes(torn_states)
+        respond(JOB, 0)
+        again = lines.read_bytes().splitlines()
+        assert again[:unhurt] == whole[:unhurt]
+        assert len(again) == len(whole)
+        assert len(states.read_bytes()) == sum(answer.length for answer in read_file(lines)) * WIDTH * 2
+    lines.write_bytes(before)
+    states.write_bytes(kept)
 
 
 def check_eagle1_for_sglang_has_a_bias_of_zero() -> None:

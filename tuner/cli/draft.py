@@ -76,7 +76,6 @@ def train(
     data_minutes: Annotated[
         float | None, typer.Option(min=0, callback=finite, help="Answering ends after so long. Default: at the last.")
     ] = None,
-    generator: Annotated[str, typer.Option(help="What writes the answers: auto, vllm or torch.")] = "auto",
     ttt: Annotated[int, typer.Option(min=1, max=16, help="Unrolled steps of training-time test.")] = 4,
     draft_vocab: Annotated[int, typer.Option(min=0, help="Tokens that can be drafted; 0: all.")] = 8192,
     heads: Annotated[int, typer.Option(min=1, max=16, help="Of Medusa.")] = 4,
@@ -127,7 +126,6 @@ def train(
             DataPlan(
                 tuple(prompts or defaults.prompts), tuple(held_out or defaults.held_out), written, own_questions,
                 _numbers(temperatures, "--temperatures"), answer_tokens, prompt_tokens, data_minutes, data_seed,
-                generator,
             ),
             folder=data, engine=engine, steps=steps, minutes=minutes, seed=seed,
             ranks=ranks or len(os.sched_getaffinity(0)), precision=precision, ttt=ttt, rows=rows, rate=rate,

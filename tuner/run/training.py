@@ -39,7 +39,7 @@ from tuner.run.training_plan import (
 from tuner.run.training_prompts import prompt_lines, training_prompts
 
 SCRIPT = Path(tuner.engines.__file__).parent / "training_scripts" / "run.py"
-#: vLLM writes the answers many times faster than plain PyTorch.
+#: vLLM serves all four kinds.
 TRAINING = Work("training", "the training", ("torch", "transformers", "safetensors"), prefers="vllm")
 #: The tokens that preflight asks a finished draft for.
 CHECKED_N = 4
@@ -121,8 +121,7 @@ class Training:
         make_folder(self.work)
         job = self.work / "job.json"
         write_atomic(job, job_text(self.plan, settings, self.target, self.folder, self.work, self.env))
-        self._once("respond", job, "the target answers prompts")
-        self._once("features", job, "the target's states on its answers")
+        self._respond(job)
         self._stage("train", job, f"a draft for {self.plan.method} learns from them")
         findings = self._checked(self.work / "draft")
         out = self._kept(self.work / "draft")
@@ -168,12 +167,12 @@ class Training:
             write_json(noted, settings)
         return settings
 
-    def _once(self, stage: str, job: Path, doing: str) -> None:
-        done = self.folder / f"{stage}.done"
+    def _respond(self, job: Path) -> None:
+        done = self.folder / "respond.done"
         if done.exists():
-            self.tell(f"{stage}: there already, in {self.folder}")
+            self.tell(f"respond: there already, in {self.folder}")
             return
-        self._stage(stage, job, doing)
+        self._stage("respond", job, "the target answers prompts")
         done.touch()
 
     def _stage(self, stage: str, job: Path, doing: str) -> None:

@@ -18,8 +18,8 @@ METHODS = ("eagle3", "eagle", "medusa", "draft_model")
 RATES = MappingProxyType({"eagle3": 8e-4, "eagle": 8e-4, "medusa": 1e-3, "draft_model": 1.5e-3})
 #: auto: bf16 where the CPU multiplies it natively; elsewhere it is many times slower than float32.
 PRECISIONS = ("auto", "bf16", "float32")
-#: vLLM's offline class, or plain PyTorch; auto: vLLM where the environment is one.
-GENERATORS = ("auto", "vllm", "torch")
+#: Prompts that a rank answers at once.
+BATCH = 128
 #: At most so much work is lost when a run is killed.
 CHECKPOINT_S = 120.0
 #: Files of a finished draft, the one that engines take it by at the end.
@@ -31,7 +31,7 @@ _FAMILY = "LlamaForCausalLM"
 @dataclass(frozen=True, slots=True)
 class DataPlan:
     """Answers of the target to learn from. `prompts`: sets, files, `written`. `temperatures`: one is an answer's, each
-    as often as it is listed. `minutes`: most that answering may take. `generator`: what writes them, see GENERATORS."""
+    as often as it is listed. `minutes`: most that answering may take."""
 
     prompts: tuple[str, ...] = ("written",)
     held_out: tuple[str, ...] = ("chat", "maths", "code")
@@ -42,7 +42,6 @@ class DataPlan:
     prompt_tokens: int = 384
     minutes: float | None = None
     seed: int = 0
-    generator: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +120,6 @@ def check_plan(plan: TrainingPlan, target: TargetShape, env: Environment) -> Non
         raise UserError(f"a draft model of {plan.layers} layers, {plan.hidden} wide, is larger than its target")
     if not plan.data.temperatures:
         raise UserError("--temperatures needs a value, such as 0,0.7")
-    if plan.data.generator not in GENERATORS or (plan.data.generator == "vllm" and env.engine != "vllm"):
-        raise UserError(f"--generator is one of {', '.join(GENERATORS)}, and vllm in vLLM's environment alone")
 
 
 def usual_taps(target: TargetShape) -> tuple[int, ...]:
@@ -133,12 +130,9 @@ def data_settings(plan: TrainingPlan, target: TargetShape, env: Environment, fac
     """All that decides what is in the data folder; `facts`: of the prompts and of the target's files."""
     made = asdict(plan.data) | {"prompts": list(map(_shown, plan.data.prompts))}
     made |= {"held_out": list(map(_shown, plan.data.held_out)), "temperatures": list(plan.data.temperatures)}
-    chosen = plan.data.generator
-    generator = ("vllm" if env.engine == "vllm" else "torch") if chosen == "auto" else chosen
     return (
         made
         | {
-            "generator": generator,
             "target": target.name,
             "taps": list(plan.taps or usual_taps(target)),
             "precision": plan.precision,
@@ -166,16 +160,13 @@ def job_text(
     """The job file that the trainer reads in the engine's environment."""
     data = settings["data"]
     job = {key: value for key, value in settings.items() if key not in ("target", "data")}
-    job |= {
-        key: data[key]
-        for key in ("taps", "temperatures", "answer_tokens", "prompt_tokens", "own_questions", "generator")
-    }
+    job |= {key: data[key] for key in ("taps", "temperatures", "answer_tokens", "prompt_tokens", "own_questions")}
     job |= {"target": target, "data": str(folder), "work": str(work), "prompts": str(folder / "prompts.jsonl")}
     job |= {
         "engine": env.engine,
         "data_seed": data["seed"],
         "data_minutes": plan.data.minutes,
-        "batch": 256,
+        "batch": BATCH,
         "checkpoint_s": CHECKPOINT_S,
         "resume": plan.resume,
     }

@@ -1,18 +1,38 @@
 """Answers with the target's states, read from disk a batch at a time, in an order that the seed alone decides."""
 
-import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
 
-from draft_trainer.features import Document, Store
+from draft_trainer.answers import SHORTEST, Answer, answer_files, read_file, states_file
 
 #: Lengths are blurred by so many tokens before documents are batched by them, so that batches differ by epoch.
 BLUR = 30
+
+
+@dataclass(frozen=True)
+class Document:
+    """An answer, and where its states lie: which file of states, and from which token on."""
+
+    answer: Answer
+    file: int
+    start: int
+
+    @property
+    def length(self) -> int:
+        return self.answer.length
+
+    @property
+    def places(self) -> slice:
+        return slice(self.start, self.start + self.length)
+
+    @property
+    def tokens(self) -> torch.Tensor:
+        return torch.tensor(self.answer.prompt + self.answer.answer)
 
 
 @dataclass(frozen=True)
@@ -62,40 +82,51 @@ class Batch:
 
 
 class Corpus:
-    """One folder that the stage `features` filled."""
+    """The answers of a data folder, held out or not. `width`: of a state, in numbers.
 
-    def __init__(self, folder: Path, hidden: int) -> None:
-        listed = json.loads((folder / "documents.json").read_text(encoding="utf-8"))
-        self.documents = [Document(**row) for row in listed["documents"]]
-        self.taps = tuple(listed["taps"])
-        self.tokens = sum(document.length for document in self.documents)
-        self.store = Store.open(folder, self.tokens, (len(self.taps) + 1) * hidden)
+    Documents ascend by length, in an order that does not hang on which rank wrote them.
+    """
 
-    @property
-    def answer_tokens(self) -> int:
-        return sum(document.length - document.prompt for document in self.documents)
+    def __init__(self, data: Path, held: bool, width: int) -> None:
+        found, self._states = [], []
+        for number, path in enumerate(answer_files(data)):
+            start = 0
+            for answer in read_file(path):
+                if answer.held is held and len(answer.answer) >= SHORTEST:
+                    found.append(Document(answer, number, start))
+                start += answer.length
+            mapped = torch.from_file(str(states_file(path)), shared=True, size=start * width, dtype=torch.bfloat16)
+            self._states.append(mapped.view(start, width))
+        if not found:
+            kind = "held-out" if held else "training"
+            raise ValueError(f"no {kind} prompt has an answer of {SHORTEST} tokens or more; give more prompts")
+        self.width = width
+        self.documents = sorted(found, key=lambda one: (one.length, one.answer.id, one.answer.temperature))
+
+    def states(self, document: Document) -> torch.Tensor:
+        """[tokens of prompt and answer, width], bf16; zero at the last token, which the target did not read."""
+        return self._states[document.file][document.places]
 
     def counts(self, vocabulary: int) -> tuple[list[int], list[int]]:
         """How often each token id stands in answers, and in prompts."""
-        in_answer = torch.zeros(self.tokens, dtype=torch.bool)
-        for document in self.documents:
-            in_answer[document.start + document.prompt : document.start + document.length] = True
-        ids = self.store.tokens.long()
-        answered = torch.bincount(ids[in_answer], minlength=vocabulary)
-        return answered.tolist(), torch.bincount(ids[~in_answer], minlength=vocabulary).tolist()
+
+        def counted(texts: Iterable[tuple[int, ...]]) -> list[int]:
+            ids = torch.tensor([token for text in texts for token in text], dtype=torch.long)
+            return torch.bincount(ids, minlength=vocabulary).tolist()
+
+        answers = [document.answer for document in self.documents]
+        return counted(one.answer for one in answers), counted(one.prompt for one in answers)
 
     def batch(self, chosen: Sequence[int]) -> Batch:
         documents = [self.documents[index] for index in chosen]
-        width = max(document.length for document in documents)
-        shape = (len(documents), width)
+        shape = (len(documents), max(document.length for document in documents))
         tokens = torch.zeros(shape, dtype=torch.long)
-        states = torch.zeros(*shape, self.store.states.shape[1], dtype=torch.bfloat16)
+        states = torch.zeros(*shape, self.width, dtype=torch.bfloat16)
         for row, document in enumerate(documents):
-            place = slice(document.start, document.start + document.length)
-            tokens[row, : document.length] = self.store.tokens[place]
-            states[row, : document.length] = self.store.states[place]
+            tokens[row, : document.length] = document.tokens
+            states[row, : document.length] = self.states(document)
         lengths = torch.tensor([document.length for document in documents])
-        return Batch(tokens, states, lengths, torch.tensor([document.prompt for document in documents]))
+        return Batch(tokens, states, lengths, torch.tensor([len(document.answer.prompt) for document in documents]))
 
     def epoch(self, number: int, rows: int, seed: int) -> list[list[int]]:
         """Batches of at most `rows` padded tokens, by similar length, in random order: a function of these alone."""

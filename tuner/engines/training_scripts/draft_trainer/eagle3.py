@@ -12,8 +12,8 @@ from draft_trainer.job import Job
 from draft_trainer.target import LAST_NORM, Target
 from draft_trainer.vocabulary import offsets
 
-#: Places that scales are estimated from, and from which multiple of the median size on a place is an outlier.
-SAMPLED, OUTLIER = 4000, 4.0
+#: Answers that scales are estimated from, and from which multiple of the median size on a place is an outlier.
+SAMPLED, OUTLIER = 40, 4.0
 SMALLEST_SCALE = 1e-3
 
 
@@ -88,8 +88,9 @@ def feature_scale(corpus: Corpus, target: Target, taps: int, job: Job) -> torch.
     """
     size = taps * target.hidden
     draw = torch.Generator().manual_seed(job.seed)
-    places = torch.randint(0, corpus.tokens, (SAMPLED,), generator=draw)
-    states = corpus.store.states[places][:, :size].float()
+    chosen = torch.randperm(len(corpus.documents), generator=draw)[:SAMPLED]
+    # The last token's states are not there.
+    states = torch.cat([corpus.states(corpus.documents[i])[:-1, :size] for i in chosen.tolist()]).float()
     if job.feature_norm:
         normed = [part * torch.rsqrt(part.pow(2).mean(-1, keepdim=True)) for part in states.split(target.hidden, -1)]
         states = torch.cat(normed, -1)

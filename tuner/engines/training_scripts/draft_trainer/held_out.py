@@ -24,7 +24,7 @@ def acceptance(draft: Draft, corpus: Corpus, seed: int) -> dict[str, Any]:
         if not len(batch.rows):
             continue
         drafted = draft.drafted(batch, DEPTH)
-        for index, source in enumerate(corpus.documents[i].source for i in chosen):
+        for index, source in enumerate(corpus.documents[i].answer.source for i in chosen):
             here = batch.rows // batch.width == index
             found = chain_counts(
                 drafted[here], batch.tokens[index], batch.positions(batch.rows[here]), int(batch.lengths[index])

@@ -15,7 +15,7 @@ class Job:
     `prompts`: the file of prompts. `rows`: padded tokens of a rank's batch. `loss_tokens`: over about how many a step's
     loss is taken, 0 for all. `share`: of rows that go on to further unrolled steps. `sharpness`: exponent of the
     target's probabilities, 1 for its own distribution. `vocabulary`: how many tokens the draft may draft, 0 for all.
-    `batch`: prompts handed to a generator at once. `heads`: of Medusa; `layers`, `hidden`: of a draft model.
+    `batch`: prompts answered at once. `heads`: of Medusa; `layers`, `hidden`: of a draft model.
     """
 
     target: str
@@ -24,7 +24,6 @@ class Job:
     work: str
     prompts: str
     engine: str
-    generator: str
     seed: int
     steps: int | None
     minutes: float | None

@@ -13,7 +13,6 @@ from draft_trainer.corpus import Corpus
 from draft_trainer.draft_model import DraftModel
 from draft_trainer.eagle1 import Eagle1
 from draft_trainer.eagle3 import Eagle3
-from draft_trainer.features import FOLDERS
 from draft_trainer.heads import Draft, Effort, Outcome
 from draft_trainer.job import Job
 from draft_trainer.medusa import Medusa
@@ -45,11 +44,7 @@ class Trainer:
     def __init__(self, job: Job, ranks: Ranks) -> None:
         self.job, self.ranks = job, ranks
         self.target = Target(job.target)
-        self.corpus = Corpus(Path(job.data) / FOLDERS[False], self.target.hidden)
-        if self.corpus.taps != job.taps:
-            raise ValueError(
-                f"{job.data} holds states of layers {self.corpus.taps}, not {job.taps}: name another --data"
-            )
+        self.corpus = Corpus(Path(job.data), False, self.target.width(job.taps))
         self.draft: Draft = KINDS[job.method](job, self.target, self.corpus)
         self.optimiser = Optimiser(self.draft)
         self.run = Run()

@@ -3,17 +3,20 @@
 import json
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from draft_trainer.answers import Answer, mend, read_file
+from draft_trainer.answering import AnsweringTarget
+from draft_trainer.answers import Answer, AnswerFile
 from draft_trainer.job import Job
 from draft_trainer.processes import minutes_left, say
 
 #: Where the target's own questions are counted, and how long and at which temperature it asks.
 OWN, QUESTION_TOKENS, QUESTION_TEMPERATURE = "own", 96, 1.0
+#: Batches whose prompts are sorted by length together.
+SORTED_TOGETHER = 4
 _MARK = "\u2402question\u2403"
 
 
@@ -29,30 +32,18 @@ class Asked:
 
 
 def respond(job: Job, rank: int) -> None:
+    from transformers import AutoTokenizer
+
     data = Path(job.data)
-    path = data / f"answers-{rank}.jsonl"
-    mend(path)
-    there = {(answer.id, answer.temperature) for answer in read_file(path)}
-    model, tokenizer = _model(job, rank)
+    model, tokenizer = AnsweringTarget(job, rank), AutoTokenizer.from_pretrained(job.target)
+    file = AnswerFile(data, rank, model.width)
+    there = {(answer.id, answer.temperature) for answer in file.mend()}
     rows = [json.loads(line) for line in Path(job.prompts).read_text(encoding="utf-8").split("\n") if line]
     mine = rows[rank :: job.ranks]
     mine += _own_questions(job, rank, model, tokenizer, data / f"questions-{rank}.jsonl", {row["hash"] for row in rows})
     wanted = list(_asked(job, mine, tokenizer))
     left = [one for one in wanted if (one.id, one.temperature) not in there]
-    _answer_all(job, rank, model, left, path)
-
-
-def _model(job: Job, rank: int) -> tuple[Any, Any]:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(job.target)
-    if job.generator == "vllm":
-        from draft_trainer.generate_vllm import VllmTarget
-
-        return VllmTarget(job, rank), tokenizer
-    from draft_trainer.generate_torch import TorchTarget
-
-    return TorchTarget(job, rank), tokenizer
+    _answer_all(job, rank, model, left, file)
 
 
 def _template(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
@@ -77,7 +68,7 @@ def _asked(job: Job, rows: Iterable[dict[str, Any]], tokenizer: Any) -> Iterable
 
 
 def _own_questions(
-    job: Job, rank: int, model: Any, tokenizer: Any, path: Path, known: set[str]
+    job: Job, rank: int, model: AnsweringTarget, tokenizer: Any, path: Path, known: set[str]
 ) -> list[dict[str, Any]]:
     """Questions that the target writes where a user's turn would stand; none that is held out or was asked before."""
     if not path.exists():
@@ -89,7 +80,7 @@ def _own_questions(
             size = min(job.batch, count - start)
             drawn = model.complete([prompt] * size, [QUESTION_TEMPERATURE] * size, QUESTION_TOKENS)
             # One that did not end is half a question.
-            texts += [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids, ended in drawn if ended]
+            texts += [tokenizer.decode(one.ids, skip_special_tokens=True).strip() for one in drawn if one.ended]
             say(f"own questions {start + size}/{count}")
         path.write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
     texts = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
@@ -111,20 +102,29 @@ def prompt_hash(messages: Iterable[Sequence[str]]) -> str:
     return hashlib.sha256(json.dumps(plain, ensure_ascii=False).encode()).hexdigest()
 
 
-def _answer_all(job: Job, rank: int, model: Any, left: Sequence[Asked], path: Path) -> None:
-    began_s, tokens = time.monotonic(), 0
-    with path.open("a", encoding="utf-8") as file:
-        for start in range(0, len(left), job.batch):
-            spent_s = time.monotonic() - began_s
-            if job.data_minutes is not None and spent_s > 60 * job.data_minutes:
-                break
-            batch = left[start : start + job.batch]
-            drawn = model.complete([one.prompt for one in batch], [one.temperature for one in batch], job.answer_tokens)
-            for one, (ids, _ended) in zip(batch, drawn, strict=True):
-                file.write(json.dumps(asdict(Answer(**asdict(one), answer=tuple(ids)))) + "\n")
-                tokens += len(ids)
-            file.flush()
-            spent_s, share = time.monotonic() - began_s, (start + len(batch)) / len(left)
-            if rank == 0:
-                pace = f"{tokens / spent_s:.0f} tokens/s a rank"
-                say(f"answers {start + len(batch)}/{len(left)}, {pace}{minutes_left(spent_s * (1 - share) / share)}")
+def _answer_all(job: Job, rank: int, model: AnsweringTarget, left: Sequence[Asked], file: AnswerFile) -> None:
+    began_s, tokens, done = time.monotonic(), 0, 0
+    for batch in _batches(left, job.batch):
+        spent_s = time.monotonic() - began_s
+        if job.data_minutes is not None and spent_s > 60 * job.data_minutes:
+            break
+        drawn = model.complete([one.prompt for one in batch], [one.temperature for one in batch], job.answer_tokens)
+        made = [Answer(**asdict(one), answer=tuple(found.ids)) for one, found in zip(batch, drawn, strict=True)]
+        file.append(made, [found.states for found in drawn])
+        tokens += sum(len(one.answer) for one in made)
+        done += len(batch)
+        spent_s, share = time.monotonic() - began_s, done / len(left)
+        if rank == 0:
+            pace = f"{tokens / spent_s:.0f} tokens/s a rank"
+            say(f"answers {done}/{len(left)}, {pace}{minutes_left(spent_s * (1 - share) / share)}")
+
+
+def _batches(left: Sequence[Asked], size: int) -> Iterator[Sequence[Asked]]:
+    """Neighbours of similar length, so that little is padding; wherever answering ends, what is done is a fair draw."""
+    held = [one for one in left if one.held]
+    others = left[len(held) :]
+    for start in range(0, len(others) or 1, SORTED_TOGETHER * size):
+        part = [*(held if not start else ()), *others[start : start + SORTED_TOGETHER * size]]
+        part.sort(key=lambda one: (not one.held, len(one.prompt)))
+        for first in range(0, len(part), size):
+            yield part[first : first + size]

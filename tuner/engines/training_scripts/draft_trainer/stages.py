@@ -39,15 +39,9 @@ def main(argv: list[str]) -> int:
 
 
 def respond(job: Job, rank: int) -> None:
-    from draft_trainer.respond import respond as run
-
-    run(job, rank)
-
-
-def features(job: Job, rank: int) -> None:
     import torch
 
-    from draft_trainer.features import features as run
+    from draft_trainer.respond import respond as run
 
     torch.set_num_threads(1)
     run(job, rank)
@@ -59,7 +53,6 @@ def train(job: Job, rank: int) -> None:
 
     from draft_trainer.corpus import Corpus
     from draft_trainer.export import export
-    from draft_trainer.features import FOLDERS
     from draft_trainer.held_out import acceptance
     from draft_trainer.loop import Trainer
     from draft_trainer.ranks import Ranks
@@ -74,7 +67,7 @@ def train(job: Job, rank: int) -> None:
         return
     say(f"{job.method}: acceptance on held-out answers")
     began_s = monotonic()
-    held = Corpus(Path(job.data) / FOLDERS[True], trainer.target.hidden)
+    held = Corpus(Path(job.data), True, trainer.corpus.width)
     with trainer.precision():
         found = acceptance(trainer.draft, held, job.seed)
     say(f"{job.method}: looked at in {monotonic() - began_s:.0f} s")
@@ -83,4 +76,4 @@ def train(job: Job, rank: int) -> None:
     write_record(draft, training_record(trainer, held, found))
 
 
-STAGES = {"respond": respond, "features": features, "train": train}
+STAGES = {"respond": respond, "train": train}

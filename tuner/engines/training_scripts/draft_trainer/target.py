@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -32,6 +33,10 @@ class Target:
         )
         if scaled:
             raise ValueError("targets whose rotary positions are scaled are not trained for; take one without scaling")
+
+    def width(self, taps: Sequence[int]) -> int:
+        """Of what is kept of a place: the tapped states and the last one."""
+        return (len(taps) + 1) * self.hidden
 
     def tensor(self, name: str) -> torch.Tensor:
         """One tensor in float32."""
