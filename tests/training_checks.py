@@ -18,7 +18,7 @@ sys.path[:0] = [str(SCRIPTS), str(Path(__file__).parent)]
 
 import torch  # noqa: E402
 import training_target  # noqa: E402
-from draft_trainer.answering import shared_prefix  # noqa: E402
+from draft_trainer.answering import AnsweringTarget, shared_prefix  # noqa: E402
 from draft_trainer.answers import read_answers, read_file  # noqa: E402
 from draft_trainer.corpus import Batch, Corpus  # noqa: E402
 from draft_trainer.draft_model import smaller_config  # noqa: E402
@@ -109,6 +109,20 @@ def check_greedy_answers_are_the_models_own() -> None:
         with torch.no_grad():
             ids = model.generate(asked, max_new_tokens=len(answer.answer), do_sample=False, pad_token_id=1)
         assert tuple(ids[0, len(answer.prompt) :].tolist()) == answer.answer
+
+
+def check_sampled_tokens_follow_the_distribution_and_the_seed() -> None:
+    logits = torch.tensor([0.0, 1.0, float("-inf"), 2.0]).repeat(20_001, 1)
+    heat = torch.full((20_001,), 0.7)
+    heat[-1] = 0.0
+    drawn = [AnsweringTarget(replace(JOB, data_seed=seed), 0)._drawn(logits, heat) for seed in (0, 0, 1)]
+    shares = torch.bincount(drawn[0][:-1], minlength=4) / 20_000
+    wanted = torch.softmax(logits[0] / 0.7, -1)
+    # Four standard errors of a share.
+    assert ((shares - wanted).abs() <= 4 * (wanted * (1 - wanted) / 20_000).sqrt()).all(), (shares, wanted)
+    assert drawn[0][-1] == 3
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
 
 
 def check_what_is_held_out_is_not_trained_on() -> None:

@@ -156,9 +156,13 @@ class AnsweringTarget:
         return found.unflatten(2, (tokens, group)).permute(0, 2, 1, 3, 4).reshape(texts, tokens, -1)
 
     def _drawn(self, logits: torch.Tensor, heat: torch.Tensor) -> torch.Tensor:
-        likely = torch.softmax(logits / heat.clamp_min(1e-6)[:, None], -1)
-        sampled = torch.multinomial(likely, 1, generator=self._draw).squeeze(1)
-        return torch.where(heat > 0, sampled, logits.argmax(-1))
+        """Greedy where heat is 0. One uniform number a draw: `multinomial` takes one for each token there is."""
+        drawn, warm = logits.argmax(-1), (heat > 0).nonzero().squeeze(1)
+        if len(warm):
+            below = torch.softmax(logits[warm] / heat[warm, None], -1).cumsum(-1)
+            at = torch.rand(len(warm), 1, generator=self._draw) * below[:, -1:]
+            drawn[warm] = torch.searchsorted(below, at, right=True).squeeze(1).clamp_max(logits.shape[1] - 1)
+        return drawn
 
 
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:
