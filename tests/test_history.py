@@ -147,6 +147,18 @@ def test_the_commands_print_for_people_and_machines_and_gates_make_the_exit_code
     assert (gate["state"], len(gate["reasons"])) == ("failed", 24)  # every cell but off's second ones is over 1 ms
 
 
+def test_runs_that_measured_nothing_alike_are_not_called_compared(tmp_path: Path) -> None:
+    write_study(tmp_path, FIRST).close()
+    StudyStore.create(
+        tmp_path / SECOND, replace(study_header(), id=SECOND, created="2026-05-05T10:00:00+00:00")
+    ).close()
+    done = CliRunner().invoke(app, ["compare", FIRST, SECOND, "--reports", str(tmp_path)])
+    assert done.exit_code == 3
+    assert "Nothing could be compared: no figure was measured in both." in done.output.splitlines()
+    gated = ["--gate", "tau drop > 5 %", "--json", "--reports", str(tmp_path)]
+    assert CliRunner().invoke(app, ["compare", FIRST, SECOND, *gated]).exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -18,6 +19,7 @@ from tuner.decide.nights import REGRESSED
 from tuner.errors import UserError
 from tuner.measure.records import CellKey, Load
 from tuner.report.night_chart import STYLE, Chart, Line, Point, svg, ticks
+from tuner.report.night_context import facts_table
 from tuner.report.night_page import write_night
 from tuner.report.night_plots import spots, trend_charts
 from tuner.report.night_report import NightReport, night_report
@@ -26,7 +28,7 @@ from tuner.run.history_db import open_database
 from tuner.run.history_query import figures, find_run, list_runs
 from tuner.run.night_trend import MOST_SETTINGS, SPEEDUP, TAU, TPOT, trend_of
 from tuner.run.store import StudyStore
-from tuner.run.sweep_store import ENDED, NightStore
+from tuner.run.sweep_store import ASKED, ENDED, NightStore
 from tuner.run.sweep_summary import keep_figures
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -412,6 +414,18 @@ def test_a_baseline_that_is_gone_is_named(pair: tuple[Path, Path]) -> None:
     report = night_report(new)
     assert report.baseline_note == f"The baseline {old.name} is not kept any more."
     assert report.compared.comparison is None
+
+
+@pytest.mark.parametrize(
+    ("commands", "said"), [(1, ""), (2, ", after being gone on with 1 time"), (4, ", after being gone on with 3 times")]
+)
+def test_a_night_that_was_gone_on_with_says_so(pair: tuple[Path, Path], commands: int, said: str) -> None:
+    journal = pair[1] / "journal.jsonl"
+    lines = [line for line in journal.read_text().splitlines() if f'"{ASKED}"' not in line]
+    asked = json.dumps({"event": ASKED, "at": "2026-05-04T02:00:00.000+00:00", "options": []})
+    journal.write_text("\n".join([lines[0], *[asked] * commands, *lines[1:]]) + "\n")
+    status = dict(facts_table(night_report(pair[1])).rows)["status"]
+    assert status == f"complete{said}"
 
 
 def test_an_unfinished_night_is_reported_as_one(pair: tuple[Path, Path]) -> None:

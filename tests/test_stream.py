@@ -222,6 +222,48 @@ def test_a_reset_connection_is_a_failed_request_that_keeps_its_tokens() -> None:
     assert answer.n_out == 5  # the sixth token never arrived
 
 
+@pytest.mark.parametrize(
+    ("served_by", "errors"),
+    [
+        # Which of the connections answer their first request; none answers a second one, as a server that closed it.
+        ([True, True, True], [None, None, None]),
+        ([True, False], [None, "connection lost: Server disconnected"]),
+    ],
+)
+def test_a_pooled_connection_that_the_server_had_closed_costs_no_request(
+    served_by: list[bool], errors: list[str | None]
+) -> None:
+    body = event(" a", 1, "stop").encode()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    connections: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(0)
+        number = len(connections) - 1
+        for turn in range(2):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")
+            )
+            await reader.readexactly(length)
+            connections[number] += 1
+            if turn or not served_by[number]:
+                break
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    async def run() -> list[str | None]:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+            server = Server(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", None, "m")
+            async with open_session(server) as session:
+                return [(await send_one(session, server, "chat", {}, 5.0)).error for _ in errors]
+
+    assert asyncio.run(run()) == errors
+    # Every request after the first was tried on the connection before it, in vain, and then on one of its own.
+    assert connections == [2] * (len(served_by) - 1) + [1]
+
+
 def test_a_server_that_hangs_is_given_up_after_the_timeout() -> None:
     assert ask(Config(faults=Faults(hang_at_request=1)), timeout_s=0.2).error == "no complete answer within 0.2 s"
 

@@ -33,8 +33,9 @@ from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
 from tuner.run.history_runs import find_run
 from tuner.run.nights import baseline_of
+from tuner.run.progress import Event
 from tuner.run.store import StudyStore
-from tuner.run.sweep_night import sweep_night
+from tuner.run.sweep_night import _baseline_there, sweep_night
 from tuner.run.sweep_open import unfinished
 from tuner.run.sweep_plan import SweepPlan, plan_sweep
 from tuner.run.sweep_retention import prune
@@ -251,6 +252,18 @@ def test_a_baseline_that_is_no_run_is_said_before_any_launch(bench: Bench, monke
     with pytest.raises(UserError, match="no run is called nowhere"):
         sweep_night(plan.path, bench.folder / "reports", lambda _: None)
     assert nights(bench) == []
+
+
+def test_a_tag_that_no_night_has_is_said_before_any_launch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, reports, told = planned(bench, monkeypatch, baseline="tag:released"), bench.folder / "reports", list[Event]()
+    write_night(plan, reports, "20260501-020000-night")
+    _baseline_there(plan, reports, told.append)
+    assert [event.text for event in told] == [
+        "no night is tagged released yet, to compare this one with: `tuner history --tag released RUN` names one"
+    ]
+    tag_run(reports, "released", "20260501-020000-night")
+    _baseline_there(plan, reports, told.append)
+    assert len(told) == 1
 
 
 def test_a_night_goes_on_with_other_minutes_and_launches_and_not_with_another_question(

@@ -15,7 +15,7 @@ Examples:
   tuner compare released nightly-cpu --gate "tpot_p50 regress > 3 %" --gate "tau drop > 5 %"
 
 A and B are ids, beginnings of ids, tags, folders, or a sweep's name for its newest night; B is looked at against A.
-Exit code 1 when a gate failed.
+Exit codes: 0 compared, and no gate failed; 1 a gate failed; 2 your input; 3 no figure was measured in both runs.
 """
 
 
@@ -33,4 +33,4 @@ def compare(
 
     compared = compare_asked(reports, before, after, gate or [])
     typer.echo(compared_json(compared) if as_json else compared_text(compared))
-    raise typer.Exit(1 if compared.red else 0)
+    raise typer.Exit(1 if compared.red else 3 if compared.nothing else 0)

@@ -81,8 +81,10 @@ def facts_table(report: NightReport) -> Table:
     run = report.run
     engines = run.engines or NOT_MEASURED
     baseline = report.compared.before.id if report.compared.before else "none"
+    resumed = report.commands - 1
+    again = f", after being gone on with {resumed} time{'s' * (resumed > 1)}" if resumed else ""
     rows = [
-        ("night", run.id), ("status", report.status), ("compared with", baseline), ("engines", engines),
+        ("night", run.id), ("status", report.status + again), ("compared with", baseline), ("engines", engines),
         ("launches", f"{run.trials}, of which {run.failed or 'none'} failed"), ("measured cells", str(run.cells)),
         ("tags", " ".join(run.tags) or "none"),
     ]  # fmt: skip

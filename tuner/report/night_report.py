@@ -26,7 +26,7 @@ LAST_GREEN = "last-green"
 @dataclass(frozen=True, slots=True)
 class NightReport:
     """`baseline_note`: why there is no comparison; empty where there is. `state`: green, red, or empty. `options`: what
-    the command was given besides the sweep."""
+    the command was given besides the sweep. `commands`: how often it was begun or gone on with."""
 
     folder: Path
     header: NightHeader
@@ -40,6 +40,7 @@ class NightReport:
     studies: tuple[NightStudy, ...]
     baseline_note: str = ""
     options: tuple[str, ...] = ()
+    commands: int = 1
 
     @property
     def charts(self) -> tuple[Chart, ...]:
@@ -69,7 +70,7 @@ def night_report(folder: Path, compared: Compared | None = None) -> NightReport:
         compared=compared,
         failures=failures(folder), trend=trend, studies=night_studies(night, trend),
         baseline_note=note or ("" if compared.comparison else "There is no baseline yet."),
-        options=tuple(map(str, asked[-1])) if asked else (),
+        options=tuple(map(str, asked[-1])) if asked else (), commands=max(1, len(asked)),
     )  # fmt: skip
 
 

@@ -26,7 +26,10 @@ def compared_text(compared: Compared) -> str:
     drift = "not measured" if noise.launch is None else f"{noise.launch:.1%} a launch, {drifts_text(noise)}"
     shown_rows = [change for change in comparison.changes if change.worse is not None][:MOST_ROWS]
     lines = [f"{comparison.before} -> {comparison.after}; noise between launches: {drift}", ""]
-    lines += [padded(HEADERS, [change_row(change) for change in shown_rows]), ""]
+    if compared.nothing:
+        lines += ["Nothing could be compared: no figure was measured in both.", ""]
+    else:
+        lines += [padded(HEADERS, [change_row(change) for change in shown_rows]), ""]
     if len(comparison.changes) > len(shown_rows):
         lines += [f"{len(comparison.changes) - len(shown_rows)} more rows: --json has all", ""]
     lines += [*comparison.missing, *gate_lines(compared), *suspect_lines(compared)]

@@ -21,7 +21,7 @@ STREAM_FIELDS: Mapping[str, Any] = {
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 REFUSED = "connection refused"
 TIMED_OUT = "no complete answer"
-#: uvicorn drops idle connections after 5 s; a pooled one that is younger cannot be dropped under our send.
+#: uvicorn drops idle connections after 5 s: younger ones are taken again.
 KEEPALIVE_S = 2.0
 CONNECT_S = 10.0
 
@@ -37,12 +37,20 @@ class Server:
 
 def open_session(server: Server) -> aiohttp.ClientSession:
     """One session a cell: no connection limit, and no total timeout, since a stream may be long."""
+    traces = aiohttp.TraceConfig()
+    traces.on_connection_reuseconn.append(_note_reuse)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         headers={"Authorization": f"Bearer {server.api_key}"} if server.api_key else None,
         read_bufsize=2**20,
+        trace_configs=[traces],
     )
+
+
+async def _note_reuse(_: aiohttp.ClientSession, context: Any, __: aiohttp.TraceConnectionReuseconnParams) -> None:
+    if (reused := context.trace_request_ctx) is not None:
+        reused.append(True)
 
 
 async def send(
@@ -91,10 +99,27 @@ async def send_one(
 
 
 async def _exchange(session: aiohttp.ClientSession, url: str, payload: bytes, reader: StreamReader) -> None:
-    async with session.post(url, data=payload, headers={"Content-Type": "application/json"}) as response:
+    async with await _posted(session, url, payload, reader) as response:
         if response.status != 200:
             reader.fail(f"HTTP {response.status}: {error_message(await response.text(errors='replace'))}")
             return
         async for data in response.content.iter_any():
             reader.feed(time.perf_counter(), data)
         reader.end()
+
+
+async def _posted(
+    session: aiohttp.ClientSession, url: str, payload: bytes, reader: StreamReader
+) -> aiohttp.ClientResponse:
+    """The response, its body unread. A pooled connection that turns out to be closed was idle for longer than this busy
+    process noticed, and nothing was asked on it: the request is sent anew, until a fresh connection is what fails.
+    """
+    while True:
+        reused: list[bool] = []
+        try:
+            headers = {"Content-Type": "application/json"}
+            return await session.post(url, data=payload, headers=headers, trace_request_ctx=reused)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            if not reused:
+                raise
+            reader.sent_s = time.perf_counter()

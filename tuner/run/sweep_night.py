@@ -14,7 +14,7 @@ from tuner.errors import Interrupted, UserError
 from tuner.run.device_lock import holding_engines
 from tuner.run.history_db import open_database
 from tuner.run.history_index import refresh
-from tuner.run.history_runs import GREEN, RED, find_run
+from tuner.run.history_runs import GREEN, RED, find_run, list_runs
 from tuner.run.nights import Compared, NightData, baseline_of, compare_runs, night_data
 from tuner.run.progress import Event, Notify
 from tuner.run.question import affords
@@ -70,7 +70,7 @@ def sweep_night(
     with.
     """
     plan = _with_minutes(plan_sweep(file), minutes)
-    _baseline_there(plan, reports)
+    _baseline_there(plan, reports, notify)
     where = executor or Local()
     own = [(study.environment, study.options) for study in plan.studies] if where.on_this_machine else []
     with contextlib.closing(where):
@@ -108,13 +108,23 @@ def _index(reports: Path, notify: Notify) -> None:
         notify(Event("note", str(error)))
 
 
-def _baseline_there(plan: SweepPlan, reports: Path) -> None:
-    """UserError where the run that the sweep names is none: not after a night that nothing can be compared with."""
+def _baseline_there(plan: SweepPlan, reports: Path, notify: Notify) -> None:
+    """UserError where the run that the sweep names is none: not after a night that nothing can be compared with. A tag
+    may be given while the night runs, so that none has it yet is only said.
+    """
     kind, _, name = plan.sweep.baseline.partition(":")
-    if kind == "run":
-        with open_database(reports) as database:
-            refresh(database, reports)
+    if kind not in ("run", "tag"):
+        return
+    with open_database(reports) as database:
+        refresh(database, reports)
+        if kind == "run":
             find_run(database, name)
+        elif not any(name in run.tags for run in list_runs(database, plan.sweep.name)):
+            notify(Event("note", f"no night is tagged {name} yet, to compare this one with: {_tagging(name)}"))
+
+
+def _tagging(tag: str) -> str:
+    return f"`tuner history --tag {tag} RUN` names one"
 
 
 def finish(plan: SweepPlan, night: NightStore, reports: Path, status: str, report: Report = lambda _: None) -> Outcome:
@@ -160,7 +170,7 @@ def headline_of(compared: Compared, status: str, baseline: str = "") -> str:
         return f"{many} that {compared.before.id} measured could not be measured tonight.{ended}"
     kind, _, tag = baseline.partition(":")
     if compared.before is None and kind == "tag":
-        return f"No night is tagged {tag}: `tuner history --tag {tag} RUN` names the one to compare with.{ended}"
+        return f"No night is tagged {tag}: {_tagging(tag)} to compare with.{ended}"
     if compared.comparison is None or compared.before is None:
         whole = state_of(compared, status) == GREEN
         told = ": this night can be the first baseline" if whole else ", and this night is no baseline"
