@@ -29,7 +29,7 @@ from tuner.run.training_prompts import prompt_hash, prompt_lines, training_promp
 
 sys.path.insert(0, str(Path(tuner.engines.__file__).parent / "training_scripts"))
 from draft_trainer.job import read_job
-from draft_trainer.respond import prompt_hash as trainers_hash
+from draft_trainer.prompt_hash import prompt_hash as trainers_hash
 from draft_trainer.schedule import Budget, learning_rate, unrolled_steps
 from draft_trainer.vocabulary import choose, coverage, offsets
 
@@ -192,7 +192,6 @@ SGLANG = replace(VLLM, engine="sglang", version="0.5.23")
         ({"taps": (4, 2, 5)}, VLLM, "--taps 4,2,5 must ascend"),
         ({"method": "draft_model", "layers": 9}, VLLM, "a draft model of 9 layers, 0 wide, is larger than its target"),
         ({"data": DataPlan(temperatures=())}, VLLM, "--temperatures needs a value"),
-        ({"data": DataPlan(generator="vllm")}, SGLANG, "vllm in vLLM's environment alone"),
     ],
 )
 def test_what_cannot_work_is_refused_in_a_sentence(
@@ -290,13 +289,13 @@ def run(target: Path, stages: FakeStages, **changes: Any) -> Any:
 def test_data_is_made_once_and_every_draft_of_a_target_learns_from_it(target: Path) -> None:
     first, second = FakeStages(), FakeStages()
     trained = run(target, first)
-    assert first.stages == ["respond", "features", "train"]
+    assert first.stages == ["respond", "train"]
     assert sorted(path.name for path in trained.out.iterdir()) == ["config.json", "model.safetensors", "training.json"]
     run(target, second, out=target.parent / "another", seed=3)
     assert second.stages == ["train"]
     data = target.parent / "home" / "training" / "small-llama"
     assert sorted(path.name for path in data.iterdir() if path.suffix != ".lock") == [
-        ".lock", "data.json", "features.done", "prompts.jsonl", "respond.done", "runs",
+        ".lock", "data.json", "prompts.jsonl", "respond.done", "runs",
     ]  # fmt: skip
     assert not list(data.glob("runs/*/checkpoint.pt"))
 
@@ -382,7 +381,7 @@ def test_the_trainer_reads_what_the_tuner_wrote(target: Path) -> None:
     run(target, FakeStages(note), sharpness=1.5, minutes=12.5, seed=4)
     (job,) = jobs
     assert (job.taps, job.sharpness, job.budget, job.rate) == ((2, 4, 5), 1.5, Budget(4, 12.5), 8e-4)
-    assert (job.engine, job.generator, job.hidden) == ("vllm", "vllm", 32)
+    assert (job.engine, job.hidden) == ("vllm", 32)
     assert (job.seed, job.data_seed) == (4, 0)
     assert job.settings["data"]["held_out"] == ["chat", "maths", "code"]
     assert not any("/" in str(value) for key, value in job.settings.items() if key != "data")

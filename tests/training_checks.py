@@ -28,8 +28,9 @@ from draft_trainer.held_out import acceptance, chain_counts  # noqa: E402
 from draft_trainer.job import Job  # noqa: E402
 from draft_trainer.loop import KINDS, Trainer  # noqa: E402
 from draft_trainer.losses import soft_cross_entropy  # noqa: E402
+from draft_trainer.prompt_hash import prompt_hash  # noqa: E402
 from draft_trainer.ranks import Ranks  # noqa: E402
-from draft_trainer.respond import prompt_hash, respond  # noqa: E402
+from draft_trainer.respond import respond  # noqa: E402
 from draft_trainer.sampled import loss_columns  # noqa: E402
 from draft_trainer.target import Target  # noqa: E402
 from draft_trainer.unroll import unroll  # noqa: E402

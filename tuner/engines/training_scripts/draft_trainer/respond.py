@@ -12,6 +12,7 @@ from draft_trainer.answering import AnsweringTarget
 from draft_trainer.answers import Answer, AnswerFile
 from draft_trainer.job import Job
 from draft_trainer.processes import minutes_left, say
+from draft_trainer.prompt_hash import prompt_hash
 
 #: Where the target's own questions are counted, and how long and at which temperature it asks.
 OWN, QUESTION_TOKENS, QUESTION_TEMPERATURE = "own", 96, 1.0
@@ -92,14 +93,6 @@ def _own_questions(
             name = f"{OWN}/{rank}-{number}"
             rows.append({"id": name, "set": OWN, "held": False, "hash": digest, "messages": [("user", text)]})
     return rows
-
-
-def prompt_hash(messages: Iterable[Sequence[str]]) -> str:
-    """As the tuner's: SHA-256 of roles and texts, with runs of white space as one space and in lower case."""
-    import hashlib
-
-    plain = [[role, " ".join(text.split()).lower()] for role, text in messages]
-    return hashlib.sha256(json.dumps(plain, ensure_ascii=False).encode()).hexdigest()
 
 
 def _answer_all(job: Job, rank: int, model: AnsweringTarget, left: Sequence[Asked], file: AnswerFile) -> None:
