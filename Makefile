@@ -31,17 +31,17 @@ engines: $(STAMP)
 sglang: $(STAMP)
 	$(BIN)/tuner engine add sglang-cpu
 
-# Drafts of every kind for the demonstration's target, from its own answers: two and a half hours on two cores, see
+# Drafts of every kind for the demonstration's target, from its own answers: under two hours on two cores, see
 # docs/training.md. An interrupted run goes on with `make heads RESUME=--resume`.
-TRAIN = $(BIN)/tuner draft train --target smollm2-135m --written 1900 --own-questions 700 --data-minutes 25 \
-	--replace $(RESUME)
+TRAIN = $(BIN)/tuner draft train --target smollm2-135m --written 2400 --own-questions 800 --temperatures 0,0,0,0.7 \
+	--data-minutes 25 --replace $(RESUME)
 HEADS = profiles/smollm2-135m
 
 heads: engines
-	$(TRAIN) --method eagle3 --out $(HEADS)/eagle3 --minutes 60
-	$(TRAIN) --method eagle --out $(HEADS)/eagle --minutes 12 --ttt 1
-	$(TRAIN) --method medusa --out $(HEADS)/medusa --minutes 8
-	$(TRAIN) --method draft_model --out $(HEADS)/draft_model --minutes 15 --hidden 192 --layers 4
+	$(TRAIN) --method eagle3 --out $(HEADS)/eagle3 --minutes 45 --decay 0.6 --share 0.35
+	$(TRAIN) --method eagle --out $(HEADS)/eagle --minutes 8 --ttt 1
+	$(TRAIN) --method medusa --out $(HEADS)/medusa --minutes 6
+	$(TRAIN) --method draft_model --out $(HEADS)/draft_model --minutes 10 --hidden 192 --layers 4
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
