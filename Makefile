@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test test-vllm test-sglang engines sglang heads check clean
+.PHONY: demo test test-vllm test-sglang test-trainer engines sglang heads check clean
 
 demo: engines
 	$(BIN)/tuner recommend profiles/smollm2-chat-cpu.yaml
@@ -11,11 +11,15 @@ demo: engines
 test: $(STAMP)
 	$(MAKE) --no-print-directory -j 3 check engines sglang
 	$(BIN)/python -m pytest --engine none -n 3 --dist worksteal
-	$(MAKE) --no-print-directory -j 2 test-vllm test-sglang
+	$(MAKE) --no-print-directory -j 2 test-vllm test-trainer
 
-# Starting an engine keeps one core busy: two of a kind would be in each other's way, one of each is not.
+# Starting an engine keeps one core busy: two of a kind would be in each other's way, one of each is not. The trainer's
+# tests follow the shorter of the two.
 test-vllm test-sglang: test-%: $(STAMP)
 	$(BIN)/python -m pytest --engine $* --durations=12
+
+test-trainer: test-sglang
+	$(BIN)/python -m pytest --engine trainer --durations=12
 
 # Lint and types: what CI holds, in the order a developer wants to hear it.
 check: $(STAMP)

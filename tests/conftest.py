@@ -38,12 +38,12 @@ def own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 SIM = {"base_s": 0.005, "slope": 0.05, "crowding": 0.5, "prefill_s": 0.001}
 
 
-#: Tests that start an engine: one engine at a time, and its tests one after another.
-ENGINES = ("vllm", "sglang")
+#: Tests that start an engine, one at a time, and those of the trainer, which keep a core busy as it does.
+LANES = ("vllm", "sglang", "trainer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engine", choices=(*ENGINES, "none"), help="only tests that start this real engine, or none")
+    parser.addoption("--engine", choices=(*LANES, "none"), help="only tests of this real engine, of the trainer, or none")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -52,8 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     kept, left = [], []
     for item in items:
-        engine = next((name for name in ENGINES if item.get_closest_marker(f"real_{name}")), "none")
-        (kept if engine == asked else left).append(item)
+        lane = next((name for name in LANES if item.get_closest_marker(f"real_{name}")), "none")
+        (kept if lane == asked else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 

@@ -17,7 +17,7 @@ import tuner.engines
 from tuner.cli import app
 from tuner.run.training_prompts import prompt_hash, training_prompts
 
-pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real_trainer, pytest.mark.timeout(1800)]
 HERE = Path(__file__).parent
 SCRIPTS = Path(tuner.engines.__file__).parent / "training_scripts"
 CHECKS = re.findall(r"^def check_(\w+)", (HERE / "training_checks.py").read_text(encoding="utf-8"), re.M)
