@@ -43,7 +43,7 @@ LANES = ("vllm", "sglang", "trainer")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engine", choices=(*LANES, "none"), help="only tests of this real engine, of the trainer, or none")
+    parser.addoption("--engine", choices=(*LANES, "none"), help="only tests of this lane; none: of no engine")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
