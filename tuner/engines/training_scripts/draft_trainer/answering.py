@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from draft_trainer.job import Job
+from draft_trainer.target import Target
 
 #: Answers that are finished leave the batch when so many are left, of those it holds.
 KEPT_SHARE = 0.8
@@ -53,15 +54,12 @@ class AnsweringTarget:
         self._dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
         self._model = AutoModelForCausalLM.from_pretrained(job.target, dtype=self._dtype).eval()
         self._turn, self._taps = apply_rotary_pos_emb, job.taps
+        self.width = Target(job.target).width(job.taps)
         config, end = self._model.config, self._model.generation_config.eos_token_id
         self._heads, self._kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._head_dim = self._model.model.layers[0].self_attn.head_dim
         self._end = set(end if isinstance(end, list) else [] if end is None else [end])
         self._draw = torch.Generator().manual_seed(job.data_seed * 1_000 + rank)
-
-    @property
-    def width(self) -> int:
-        return (len(self._taps) + 1) * int(self._model.config.hidden_size)
 
     @torch.inference_mode()
     def complete(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], most: int) -> list[Completion]:

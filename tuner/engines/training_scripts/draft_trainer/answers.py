@@ -31,15 +31,15 @@ class AnswerFile:
     """What one rank writes: `answers-R.jsonl`, and in `states-R.bin` [tokens, width] bf16 in the same order."""
 
     def __init__(self, data: Path, rank: int, width: int) -> None:
-        self._lines, self._states = data / f"answers-{rank}.jsonl", data / f"states-{rank}.bin"
+        self._lines = data / f"answers-{rank}.jsonl"
+        self._states = states_file(self._lines)
         self._bytes = width * torch.bfloat16.itemsize
 
     def mend(self) -> list[Answer]:
         """Every whole answer; torn ends of both files, of a rank that was killed, are cut off."""
-        there, tokens, size = list(read_file(self._lines)), 0, 0
         on_disk = self._states.stat().st_size if self._states.exists() else 0
-        whole = []
-        for one in there:
+        whole, tokens = [], 0
+        for one in read_file(self._lines):
             if (tokens + one.length) * self._bytes > on_disk:
                 break
             whole.append(one)
